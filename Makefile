@@ -1,0 +1,81 @@
+# Everything starts from python3, pip and make. One virtual environment (.venv) serves all targets;
+# each set of packages leaves a stamp in it, so that the next run starts at once.
+
+PYTHON ?= python3
+WORKERS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+PINS := pyproject.toml constraints.txt
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	--constraint constraints.txt --build-constraint constraints.txt
+# Every extra but `compare`, which cannot live beside a current numpy.
+EXTRAS := plot,cli,fleet,frames
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test slow bench lint format docs serve constraints clean
+
+help:  ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+demo: $(VENV)/.demo  ## Run the demonstration; pictures go to output/
+	$(BIN)/python examples/demo.py
+
+test: $(VENV)/.test  ## Run the fast tests
+	$(BIN)/python -m pytest -n $(WORKERS) tests
+
+slow: $(VENV)/.test  ## Run the slow tests
+	$(BIN)/python -m pytest -n $(WORKERS) -m slow tests
+
+bench: $(VENV)/.test  ## Measure speed and memory
+	$(BIN)/python -m pytest -p no:xdist benchmarks
+
+lint: $(VENV)/.dev  ## Check style, formatting and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+format: $(VENV)/.dev  ## Put the code into shape
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+docs: $(VENV)/.dev  ## Build the documentation into site/; a warning is an error
+	$(BIN)/zensical build --clean --strict
+
+serve: $(VENV)/.dev  ## Show the documentation while writing it
+	$(BIN)/zensical serve
+
+constraints:  ## Write constraints.txt anew with the newest versions
+	rm -rf .venv-constraints
+	$(PYTHON) -m venv .venv-constraints
+	.venv-constraints/bin/python -m pip install --quiet --upgrade pip
+	.venv-constraints/bin/python -m pip install --quiet --editable '.[$(EXTRAS)]' --group dev
+	{ sed -n '/^#/p' constraints.txt; \
+	  .venv-constraints/bin/python -m pip list --format freeze --exclude-editable \
+	    --exclude pip --exclude setuptools --exclude psdfilter; } > constraints.new
+	mv constraints.new constraints.txt
+	rm -rf .venv-constraints
+
+clean:  ## Remove the environment and everything that was built
+	rm -rf $(VENV) .venv-constraints build dist site output .cache
+	rm -rf .pytest_cache .ruff_cache .hypothesis .benchmarks
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# An old pip knows neither dependency groups nor build constraints: renew it first.
+$(VENV)/.pip:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.3'
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.pip $(PINS)
+	$(INSTALL) --editable '.[plot]'
+	touch $@
+
+$(VENV)/.test: $(VENV)/.pip $(PINS)
+	$(INSTALL) --editable '.[$(EXTRAS)]' --group tests
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.pip $(PINS)
+	$(INSTALL) --editable '.[$(EXTRAS)]' --group dev
+	touch $@

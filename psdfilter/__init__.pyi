@@ -1,0 +1,37 @@
+from ._density.anchors import TensorGrid as TensorGrid
+from ._density.box import Box as Box
+from ._density.compression import Compression as Compression
+from ._density.compression import compress as compress
+from ._density.compression import compress_with_loss as compress_with_loss
+from ._density.conversions import SignedMixture as SignedMixture
+from ._density.conversions import change_units as change_units
+from ._density.conversions import conditional_gaussian as conditional_gaussian
+from ._density.conversions import from_linear as from_linear
+from ._density.conversions import from_mixture as from_mixture
+from ._density.conversions import generalize as generalize
+from ._density.conversions import to_mixture as to_mixture
+from ._density.distances import entropy as entropy
+from ._density.distances import hdr_level as hdr_level
+from ._density.distances import hellinger as hellinger
+from ._density.distances import hilbert_metric as hilbert_metric
+from ._density.distances import kl_divergence as kl_divergence
+from ._density.distances import total_variation as total_variation
+from ._density.generalized import GeneralizedGaussianPSD as GeneralizedGaussianPSD
+from ._density.generalized import PairwiseGaussianPSD as PairwiseGaussianPSD
+from ._density.moments import cdf as cdf
+from ._density.moments import mode as mode
+from ._density.moments import moments as moments
+from ._density.moments import quantile as quantile
+from ._density.operations import filter_step as filter_step
+from ._density.operations import integral as integral
+from ._density.operations import log_integral as log_integral
+from ._density.operations import marginal as marginal
+from ._density.operations import normalize as normalize
+from ._density.operations import partial as partial
+from ._density.operations import product as product
+from ._density.operations import scale as scale
+from ._density.operations import transition as transition
+from ._density.psd import GaussianPSD as GaussianPSD
+from ._density.sampling import sample as sample
+
+__version__: str

@@ -1,0 +1,100 @@
+"""Boxes: where densities are integrated, and the units that states are measured in."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._checks import Numbers, as_points, is_concrete, require_x64
+
+
+class Box(eqx.Module):
+    """The box {x : lower_l <= x_l <= upper_l} in the user's units.
+
+    Bounds may be infinite where only integrals are asked for; the maps to and from (-1, 1)^d need
+    finite ones. Concrete bounds are validated, traced ones cannot be.
+    """
+
+    lower: Float[Array, " d"]
+    upper: Float[Array, " d"]
+
+    def __init__(self, lower: Numbers, upper: Numbers):
+        require_x64()
+        self.lower = jnp.atleast_1d(jnp.asarray(lower, dtype=jnp.float64))
+        self.upper = jnp.atleast_1d(jnp.asarray(upper, dtype=jnp.float64))
+        if self.lower.ndim != 1 or self.lower.shape != self.upper.shape:
+            raise ValueError(
+                "lower and upper must be two vectors of one length, got shapes "
+                f"{self.lower.shape} and {self.upper.shape}"
+            )
+        if self.lower.size == 0:
+            raise ValueError("lower and upper must have at least one coordinate, got none")
+        if is_concrete(self.lower) and is_concrete(self.upper):
+            low, high = np.asarray(self.lower), np.asarray(self.upper)
+            if np.isnan(low).any() or np.isnan(high).any():
+                raise ValueError(f"lower and upper must not be NaN, got {low} and {high}")
+            if not (low < high).all():
+                axis = int(np.argmin(low < high))
+                raise ValueError(
+                    f"lower must be below upper on every axis, got [{low[axis]}, {high[axis]}] "
+                    f"on axis {axis}"
+                )
+
+    @property
+    def dim(self) -> int:
+        """Number of coordinates."""
+        return self.lower.shape[-1]
+
+    @property
+    def center(self) -> Float[Array, " d"]:
+        """(lower + upper) / 2."""
+        return 0.5 * (self.lower + self.upper)
+
+    @property
+    def half_width(self) -> Float[Array, " d"]:
+        """(upper - lower) / 2."""
+        return 0.5 * (self.upper - self.lower)
+
+    @property
+    def volume(self) -> Float[Array, ""]:
+        """prod_l (upper_l - lower_l)."""
+        return jnp.prod(self.upper - self.lower)
+
+    def to_unit(self, x: Numbers) -> Float[Array, "... d"]:
+        """z = (x - center) / half_width, in (-1, 1)^d for x in the box."""
+        points = as_points("x", x, self.dim)
+        return (points - _lift(self.center, points)) / _lift(self.half_width, points)
+
+    def from_unit(self, z: Numbers) -> Float[Array, "... d"]:
+        """x = center + half_width z."""
+        points = as_points("z", z, self.dim)
+        return _lift(self.center, points) + _lift(self.half_width, points) * points
+
+    def contains(self, x: Numbers) -> Array:
+        """Whether each point lies in the box, bounds included."""
+        points = as_points("x", x, self.dim)
+        above, below = points >= _lift(self.lower, points), points <= _lift(self.upper, points)
+        return jnp.all(above & below, axis=-1)
+
+    def keep(self, axes: tuple[int, ...]) -> "Box":
+        """The box of the named coordinates, in that order."""
+        index = np.asarray(axes, dtype=int)
+        return Box(self.lower[index], self.upper[index])
+
+
+def _lift(vector: Float[Array, " d"], points: Float[Array, "... d"]) -> Float[Array, "... d"]:
+    """`vector` with as many axes as `points`: broadcasting is spelt out in this package."""
+    return vector.reshape((1,) * (points.ndim - 1) + vector.shape)
+
+
+def as_box(name: str, box: "Box | tuple[Numbers, Numbers]", dim: int) -> Box:
+    """`box` as a Box of `dim` coordinates; a pair (lower, upper) is taken for one."""
+    if not isinstance(box, Box):
+        if not (isinstance(box, tuple | list) and len(box) == 2):
+            raise ValueError(
+                f"{name} must be a psdfilter.Box or a pair (lower, upper), got {type(box).__name__}"
+            )
+        box = Box(*box)
+    if box.dim != dim:
+        raise ValueError(f"{name} must have {dim} coordinates, got {box.dim}")
+    return box

@@ -1,0 +1,223 @@
+"""The operations on generalised models, on checked arguments: Cholesky and Schur complements.
+
+With x the axes that stay and y the others, per component (or per pair),
+
+    partial    P_xx,   h_x - P_xy y,   c + 2 h_y'y - y'P_yy y
+    marginal   P_xx - P_xy P_yy^{-1} P_yx,   h_x - P_xy P_yy^{-1} h_y,
+               c + h_y' P_yy^{-1} h_y + log C(P_yy),     C(P) = pi^{d/2} |P|^{-1/2}
+    product    P, h and c add up.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float
+
+from .._gaussian.integrals import scaled_interval_mass
+from .box import Box
+from .diagonal import AxisMap, schur_factor
+from .generalized import GeneralizedGaussianPSD, PairwiseGaussianPSD, pairwise
+
+Generalized = GeneralizedGaussianPSD | PairwiseGaussianPSD
+
+
+def _log_mass(chol: Float[Array, "d d"]) -> Float[Array, ""]:
+    """log C(P) for P = R R'."""
+    return 0.5 * chol.shape[0] * jnp.log(jnp.pi) - jnp.sum(jnp.log(jnp.diagonal(chol)))
+
+
+def _gaussian_integral(
+    precision: Float[Array, "d d"], linear: Float[Array, " d"], offset: Float[Array, ""]
+) -> Float[Array, ""]:
+    """log int exp(c + 2 h'x - x'Px) dx = c + |R^{-1} h|^2 + log C(P); NaN unless P > 0."""
+    chol = jnp.linalg.cholesky(precision)
+    white = solve_triangular(chol, linear, lower=True)
+    return offset + white @ white + _log_mass(chol)
+
+
+def log_pair_integrals(f: Generalized) -> Float[Array, "m m"]:
+    """log of the integral over R^d of every pair."""
+    pairs = pairwise(f)
+    every = jax.vmap(jax.vmap(_gaussian_integral))
+    return every(pairs.precision, pairs.linear, pairs.offset)
+
+
+def _signed_sum(factor: Array, log_terms: Array) -> tuple[Array, Array]:
+    peak = jax.lax.stop_gradient(jnp.max(log_terms))
+    return jnp.sum(factor * (jnp.exp(log_terms - peak) @ factor)), peak
+
+
+def scaled_integral(f: Generalized, box: Box | None) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """z and s with int f = z exp(s), over R^d or, for diagonal precisions, over a box."""
+    log_terms = log_pair_integrals(f) if box is None else _log_box_integrals(f, box)
+    mass, peak = _signed_sum(f.factor, log_terms)
+    return mass, peak + f.log_scale
+
+
+def _log_box_integrals(f: Generalized, box: Box) -> Float[Array, "m m"]:
+    pairs = pairwise(f)
+    kappa = jnp.diagonal(pairs.precision, axis1=-2, axis2=-1)
+    center = pairs.linear / kappa
+    lower, upper = (jnp.broadcast_to(b, center.shape) for b in (box.lower, box.upper))
+    mass, tail = scaled_interval_mass(lower, upper, center, kappa)
+    exponent = jnp.sum(pairs.linear * center - tail + jnp.log(mass), axis=-1)
+    return pairs.offset + exponent
+
+
+def off_diagonal(f: Generalized) -> Float[Array, ""]:
+    """The largest off-diagonal entry of any precision, in absolute value."""
+    mask = 1.0 - jnp.eye(f.dim)
+    return jnp.max(jnp.abs(f.precision) * mask.reshape((1,) * (f.precision.ndim - 2) + mask.shape))
+
+
+def _partial_component(
+    precision: Array, linear: Array, offset: Array, x: np.ndarray, y: np.ndarray, values: Array
+) -> tuple[Array, Array, Array]:
+    inner = linear[y] - precision[np.ix_(y, y)] @ values
+    return (
+        precision[np.ix_(x, x)],
+        linear[x] - precision[np.ix_(x, y)] @ values,
+        offset + (linear[y] + inner) @ values,
+    )
+
+
+def _marginal_component(
+    precision: Array, linear: Array, offset: Array, x: np.ndarray, y: np.ndarray
+) -> tuple[Array, Array, Array]:
+    chol = jnp.linalg.cholesky(precision[np.ix_(y, y)])
+    half = solve_triangular(chol, precision[np.ix_(y, x)], lower=True)
+    white = solve_triangular(chol, linear[y], lower=True)
+    return (
+        precision[np.ix_(x, x)] - half.T @ half,
+        linear[x] - half.T @ white,
+        offset + white @ white + _log_mass(chol),
+    )
+
+
+def partial(
+    f: Generalized, axes: tuple[int, ...], rest: tuple[int, ...], values: Float[Array, " k"]
+) -> Generalized:
+    """f(x, y0)."""
+    x, y = np.asarray(rest), np.asarray(axes)
+    if isinstance(f, PairwiseGaussianPSD):
+        every = jax.vmap(jax.vmap(lambda p, h, c: _partial_component(p, h, c, x, y, values)))
+        return PairwiseGaussianPSD(f.factor, *every(f.precision, f.linear, f.offset), f.log_scale)
+    in_axes = (None if f.is_shared else 0, 0, 0)
+    out_axes = (None if f.is_shared else 0, 0, 0)
+    every = jax.vmap(lambda p, h, c: _partial_component(p, h, c, x, y, values), in_axes, out_axes)
+    return GeneralizedGaussianPSD(f.factor, *every(f.precision, f.linear, f.offset), f.log_scale)
+
+
+def marginal(f: Generalized, keep: tuple[int, ...], drop: tuple[int, ...]) -> Generalized:
+    """int f(x, y) dy over all y: per pair, unless one precision is shared."""
+    x, y = np.asarray(keep), np.asarray(drop)
+    if isinstance(f, GeneralizedGaussianPSD) and f.is_shared:
+        return _shared_marginal(f, x, y)
+    pairs = pairwise(f)
+    every = jax.vmap(jax.vmap(lambda p, h, c: _marginal_component(p, h, c, x, y)))
+    parts = every(pairs.precision, pairs.linear, pairs.offset)
+    return PairwiseGaussianPSD(f.factor, *parts, f.log_scale)
+
+
+def _shared_marginal(
+    f: GeneralizedGaussianPSD, x: np.ndarray, y: np.ndarray
+) -> GeneralizedGaussianPSD:
+    """The pair term splits: with w_i = R^{-1} h_yi and R R' = P_yy,
+
+        (h_i + h_j)' (2 P_yy)^{-1} (h_i + h_j) = |w_i|^2 + |w_j|^2 - |w_i - w_j|^2 / 2,
+
+    so the cross term is a Gaussian kernel that goes into A by a Schur product.
+    """
+    matrix = f.precision
+    chol = jnp.linalg.cholesky(matrix[np.ix_(y, y)])
+    half = solve_triangular(chol, matrix[np.ix_(y, x)], lower=True)
+    white = solve_triangular(chol, f.linear[:, y].T, lower=True).T
+    distance = jnp.sum(jnp.square(white[:, None] - white[None, :]), axis=-1)
+    log_volume = _log_mass(jnp.sqrt(2.0) * chol)
+    return GeneralizedGaussianPSD(
+        schur_factor(f.factor, jnp.exp(-0.5 * distance)),
+        matrix[np.ix_(x, x)] - half.T @ half,
+        f.linear[:, x] - white @ half,
+        f.offset + jnp.sum(jnp.square(white), axis=1),
+        f.log_scale + log_volume,
+    )
+
+
+def _embed(axes: AxisMap, which: tuple[int, ...], matrix: Array, linear: Array):
+    index = np.asarray(which)
+    n = axes.num_axes
+    big = jnp.zeros((*matrix.shape[:-2], n, n)).at[..., index[:, None], index[None, :]].set(matrix)
+    return big, jnp.zeros((*linear.shape[:-1], n)).at[..., index].set(linear)
+
+
+def product(f: Generalized, g: Generalized, axes: AxisMap) -> Generalized:
+    """f g: all pairs of components, canonical parameters added up, A_f x A_g."""
+    if isinstance(f, PairwiseGaussianPSD) or isinstance(g, PairwiseGaussianPSD):
+        return _pairwise_product(pairwise(f), pairwise(g), axes)
+    shared = f.is_shared and g.is_shared
+    order = f.order * g.order
+    f_matrix, f_linear = _embed(axes, axes.f_axes, f.precision, f.linear)
+    g_matrix, g_linear = _embed(axes, axes.g_axes, g.precision, g.linear)
+    if shared:
+        matrix = f_matrix + g_matrix
+    else:
+        size = (axes.num_axes,) * 2
+        f_all = jnp.broadcast_to(
+            f_matrix if f_matrix.ndim == 3 else f_matrix[None], (f.order, *size)
+        )
+        g_all = jnp.broadcast_to(
+            g_matrix if g_matrix.ndim == 3 else g_matrix[None], (g.order, *size)
+        )
+        matrix = (f_all[:, None] + g_all[None, :]).reshape(order, *size)
+    return GeneralizedGaussianPSD(
+        jnp.kron(f.factor, g.factor),
+        matrix,
+        (f_linear[:, None] + g_linear[None, :]).reshape(order, -1),
+        (f.offset[:, None] + g.offset[None, :]).ravel(),
+        f.log_scale + g.log_scale,
+    )
+
+
+def _pairwise_product(
+    f: PairwiseGaussianPSD, g: PairwiseGaussianPSD, axes: AxisMap
+) -> PairwiseGaussianPSD:
+    order = f.order * g.order
+
+    def add(a: Array, b: Array) -> Array:
+        total = a[:, None, :, None] + b[None, :, None, :]
+        return total.reshape(order, order, *total.shape[4:])
+
+    f_matrix, f_linear = _embed(axes, axes.f_axes, f.precision, f.linear)
+    g_matrix, g_linear = _embed(axes, axes.g_axes, g.precision, g.linear)
+    return PairwiseGaussianPSD(
+        jnp.kron(f.factor, g.factor),
+        add(f_matrix, g_matrix),
+        add(f_linear, g_linear),
+        add(f.offset, g.offset),
+        f.log_scale + g.log_scale,
+    )
+
+
+def moments(f: Generalized) -> tuple[Float[Array, " d"], Float[Array, "d d"], Float[Array, ""]]:
+    """Mean sum w m, covariance sum w (P^{-1}/2 + (m - mean)(m - mean)'), and z of `_signed_sum`.
+
+    w_ij = A_ij int B_ij / z are signed weights that sum to one, m_ij = P_ij^{-1} h_ij.
+    """
+    pairs = pairwise(f)
+
+    def solve(precision: Array, linear: Array) -> tuple[Array, Array]:
+        chol = jnp.linalg.cholesky(precision)
+        root = solve_triangular(chol, jnp.eye(f.dim), lower=True)
+        return root.T @ (root @ linear), 0.5 * root.T @ root
+
+    centers, spreads = jax.vmap(jax.vmap(solve))(pairs.precision, pairs.linear)
+    log_terms = log_pair_integrals(pairs)
+    peak = jax.lax.stop_gradient(jnp.max(log_terms))
+    terms = (f.factor @ f.factor.T) * jnp.exp(log_terms - peak)
+    total = jnp.sum(terms)
+    shares = terms / total
+    mean = jnp.einsum("ij,ijd->d", shares, centers)
+    delta = centers - mean[None, None, :]
+    covariance = jnp.einsum("ij,ijde->de", shares, spreads)
+    return mean, covariance + jnp.einsum("ij,ijd,ije->de", shares, delta, delta), total

@@ -1,0 +1,166 @@
+"""Ways into and out of the two families, and changes of units."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import cho_solve, solve_triangular
+from jaxtyping import Array, Float
+
+from .._checks import Numbers, as_floats, check_values, is_concrete
+from .._gaussian.kernel import log_total_mass, midpoints, squared_distances
+from .anchors import TensorGrid, expand
+from .generalized import GeneralizedGaussianPSD, PairwiseGaussianPSD
+from .psd import GaussianPSD, as_precision
+
+
+class SignedMixture(NamedTuple):
+    """f(x) = sum_k weights_k exp(-sum_l precision_l (x_l - centers_kl)^2), weights of any sign."""
+
+    weights: Float[Array, " k"]
+    centers: Float[Array, "k d"]
+    precision: Float[Array, " d"]
+
+
+def from_mixture(
+    weights: Numbers, means: Numbers, covariance: Numbers
+) -> GaussianPSD | GeneralizedGaussianPSD:
+    """sum_k w_k N(x | m_k, S) as a PSD model with a diagonal weight matrix.
+
+    `covariance` says which family: a vector (d,) of variances shared by all components gives a
+    `GaussianPSD` with eta = 1 / (4 variance); matrices (k, d, d), one for each component, give a
+    `GeneralizedGaussianPSD`.
+    """
+    points = as_floats("means", means, ndim=2)
+    order, dim = points.shape
+    shares = as_floats("weights", weights, ndim=1)
+    if shares.shape != (order,):
+        raise ValueError(f"weights must have shape ({order},), one per mean, got {shares.shape}")
+    shares = check_values(
+        shares, shares >= 0, f"weights must be non-negative, got {_lowest(shares)}"
+    )
+    spread = as_floats("covariance", covariance)
+    if spread.shape == (dim,):
+        variance = as_precision("covariance", spread, dim)
+        eta = 0.25 / variance
+        height = jnp.exp(-0.5 * log_total_mass(2 * eta))
+        return GaussianPSD(points, jnp.diag(jnp.sqrt(shares) * height), eta)
+    if spread.shape != (order, dim, dim):
+        raise ValueError(
+            f"covariance must have shape ({dim},), variances shared by all components, or "
+            f"({order}, {dim}, {dim}), one matrix for each; got {spread.shape}"
+        )
+    chol = jnp.linalg.cholesky(spread)
+    chol = check_values(chol, jnp.isfinite(chol), "covariance must hold positive definite matrices")
+    eye = jnp.eye(dim)
+    matrix = 0.25 * jax.vmap(lambda r: cho_solve((r, True), eye))(chol)
+    log_det = jnp.sum(jnp.log(jnp.diagonal(chol, axis1=-2, axis2=-1)), axis=-1)
+    height = -0.25 * dim * np.log(2 * np.pi) - 0.5 * log_det
+    f = GeneralizedGaussianPSD.from_centers(points, jnp.diag(jnp.sqrt(shares)), matrix)
+    return eqx.tree_at(lambda m: m.offset, f, f.offset + height)
+
+
+def _lowest(array: Array) -> str:
+    return f"{float(jnp.min(array)):.6g}" if is_concrete(array) else "a negative one"
+
+
+def from_linear(anchors: Numbers | TensorGrid, coefficients: Numbers, precision: Numbers):
+    """(sum_i a_i k_i(x))^2, the square of a Gaussian linear model: A = a a'."""
+    return GaussianPSD(anchors, as_floats("coefficients", coefficients, ndim=1), precision)
+
+
+def to_mixture(f: GaussianPSD) -> SignedMixture:
+    """f as a signed mixture: centres (X_i + X_j)/2, weights A_ij k_{eta/2}(X_i, X_j).
+
+    For looking at and for export: evaluating the signed sum loses the digits that f itself keeps.
+    """
+    if not isinstance(f, GaussianPSD):
+        raise ValueError(f"f must be a GaussianPSD, got {type(f).__name__}")
+    x = expand(f.anchors)
+    i, j = np.triu_indices(f.order)
+    twice = jnp.asarray(np.where(i == j, 1.0, 2.0))
+    cross = jnp.exp(-squared_distances(x, x, 0.5 * f.precision))
+    weights = twice * (f.weights * cross)[i, j]
+    return SignedMixture(weights, midpoints(x)[i, j], 2 * f.precision)
+
+
+def generalize(
+    f: GaussianPSD | GeneralizedGaussianPSD | PairwiseGaussianPSD,
+) -> GeneralizedGaussianPSD | PairwiseGaussianPSD:
+    """f as a generalised model; a `GaussianPSD` has one precision diag(eta) shared by all."""
+    if not isinstance(f, GaussianPSD):
+        return f
+    points = expand(f.anchors)
+    model = GeneralizedGaussianPSD.from_centers(points, f.factor, jnp.diag(f.precision))
+    return eqx.tree_at(lambda m: m.log_scale, model, f.log_scale)
+
+
+def conditional_gaussian(
+    matrix: Numbers,
+    covariance: Numbers,
+    shift: Numbers | None = None,
+    *,
+    damping: float = 0.0,
+) -> GeneralizedGaussianPSD:
+    """N(y | F x + b, S) exp(-damping |(x, y)|^2) as a model of order one in (x, y).
+
+    With D = (F, -I) the joint precision D'S^{-1}D / 2 is singular, which the canonical form takes
+    as it is: at damping 0 the model is the conditional density itself.
+
+    Args:
+        matrix: F, (p, d).
+        covariance: S, (p, p), positive definite.
+        shift: b, (p,); zero if None.
+        damping: lambda >= 0 times the squared norm, which makes the joint integrable.
+    """
+    F = as_floats("matrix", matrix, ndim=2)
+    out, into = F.shape
+    S = as_floats("covariance", covariance, ndim=2)
+    if S.shape != (out, out):
+        raise ValueError(f"covariance must have shape ({out}, {out}), got {S.shape}")
+    b = jnp.zeros(out) if shift is None else as_floats("shift", shift, ndim=1)
+    if b.shape != (out,):
+        raise ValueError(f"shift must have shape ({out},), got {b.shape}")
+    lam = as_floats("damping", damping, ndim=0)
+    lam = check_values(lam, lam >= 0, f"damping must be >= 0, got {damping}")
+    chol = jnp.linalg.cholesky(S)
+    chol = check_values(chol, jnp.isfinite(chol), "covariance must be positive definite")
+    white = solve_triangular(chol, jnp.concatenate([F, -jnp.eye(out)], axis=1), lower=True)
+    white_shift = solve_triangular(chol, b, lower=True)
+    # A rank-one model is a square: its component is the root of the density, half the exponent.
+    precision = 0.25 * white.T @ white + 0.5 * lam * jnp.eye(into + out)
+    linear = -0.25 * white.T @ white_shift
+    offset = -0.25 * white_shift @ white_shift
+    log_det = jnp.sum(jnp.log(jnp.diagonal(chol)))
+    height = -0.5 * out * np.log(2 * np.pi) - log_det
+    return GeneralizedGaussianPSD(jnp.ones((1, 1)), precision, linear[None], offset[None], height)
+
+
+def change_units(
+    f: GaussianPSD | GeneralizedGaussianPSD | PairwiseGaussianPSD,
+    center: Numbers,
+    scale: Numbers,
+) -> GaussianPSD | GeneralizedGaussianPSD | PairwiseGaussianPSD:
+    """The density of x = center + scale z when z has density f: f((x - center)/scale)/prod scale."""
+    s = as_precision("scale", scale, f.dim)
+    c = as_floats("center", center)
+    c = jnp.full((f.dim,), c) if c.ndim == 0 else c
+    if c.shape != (f.dim,):
+        raise ValueError(f"center must be a number or have shape ({f.dim},), got {c.shape}")
+    log_scale = f.log_scale - jnp.sum(jnp.log(s))
+    if isinstance(f, GaussianPSD):
+        if isinstance(f.anchors, TensorGrid):
+            axes = [c[a] + s[a] * points for a, points in enumerate(f.anchors.axes)]
+            anchors: Array | TensorGrid = TensorGrid(axes)
+        else:
+            anchors = c[None, :] + s[None, :] * f.anchors
+        return GaussianPSD(anchors, f.factor, f.precision / jnp.square(s), log_scale)
+    tall = (1,) * (f.precision.ndim - 2)
+    matrix = f.precision / jnp.outer(s, s).reshape(*tall, f.dim, f.dim)
+    scaled = f.linear / s.reshape((1,) * (f.linear.ndim - 1) + s.shape)
+    linear = scaled + (matrix @ c if matrix.ndim > 2 else (matrix @ c)[None, :])
+    offset = f.offset - (scaled + linear) @ c
+    kind = type(f)
+    return kind(f.factor, matrix, linear, offset, log_scale)

@@ -1,0 +1,263 @@
+"""The operations on `GaussianPSD`, as pure functions on checked arguments.
+
+Orders: partial evaluation and marginals keep the anchors (on a grid only the axes that remain), a
+product has all pairs of anchors, a Markov transition has the order of its kernel.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._gaussian.integrals import scaled_interval_mass
+from .._gaussian.kernel import log_total_mass, squared_distances
+from .._gaussian.linalg import psd_root, shrink_factor
+from .anchors import TensorGrid, expand
+from .box import Box
+from .pairs import joint_matrices, pair_integrals, quadratic_form
+from .psd import GaussianPSD
+
+# Entries of the pair-times-pair table of a generic transition held at once: 2^22 doubles are
+# 32 MiB, a handful of which are alive at a time.
+_ENTRIES_PER_BLOCK = 2**22
+
+
+def scaled_integral(f: GaussianPSD, box: Box | None) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """z and s with int f = z exp(s): z = tr(L' G L) over all pairs."""
+    pairs = pair_integrals(f.anchors, f.precision, box)
+    mass = quadratic_form(joint_matrices(pairs, pairs.masses), f.factor)
+    return mass, pairs.log_scale + f.log_scale
+
+
+def split_grid(
+    f: GaussianPSD, first: tuple[int, ...], second: tuple[int, ...]
+) -> Float[Array, "a b r"]:
+    """The factor of a grid model as (anchors of `first`, anchors of `second`, columns)."""
+    assert isinstance(f.anchors, TensorGrid)
+    shape = f.anchors.shape
+    tensor = f.factor.reshape(*shape, f.rank).transpose(*first, *second, len(shape))
+    return tensor.reshape(_size(shape, first), _size(shape, second), f.rank)
+
+
+def _size(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
+    return int(np.prod([shape[a] for a in axes], dtype=int))
+
+
+def _keep(anchors: Array | TensorGrid, axes: tuple[int, ...]) -> Array | TensorGrid:
+    if isinstance(anchors, TensorGrid):
+        return TensorGrid(tuple(anchors.axes[a] for a in axes))
+    return anchors[:, np.asarray(axes)]
+
+
+def partial(
+    f: GaussianPSD, axes: tuple[int, ...], rest: tuple[int, ...], values: Float[Array, " k"]
+) -> GaussianPSD:
+    """f(x, y0): A' = diag(v) A diag(v) with v_i = k(y0, Y_i), so L' = diag(v) L.
+
+    On a grid the rows that share an x anchor are added up: order m_x.
+    """
+    index = np.asarray(axes)
+    eta = f.precision[index]
+    if isinstance(f.anchors, TensorGrid):
+        factor, exponent = split_grid(f, axes, rest), jnp.zeros(())
+        factor = factor.reshape(*(f.anchors.shape[a] for a in axes), -1)
+        for a, value, eta_a in zip(axes, values, eta, strict=True):
+            distance = eta_a * jnp.square(value - f.anchors.axes[a])
+            nearest = jax.lax.stop_gradient(jnp.min(distance))
+            factor = jnp.tensordot(jnp.exp(nearest - distance), factor, axes=1)
+            exponent = exponent + nearest
+        factor = factor.reshape(-1, f.rank)
+    else:
+        distance = squared_distances(values[None], f.anchors[:, index], eta)[0]
+        exponent = jax.lax.stop_gradient(jnp.min(distance))
+        factor = jnp.exp(exponent - distance)[:, None] * f.factor
+    keep = _keep(f.anchors, rest)
+    return GaussianPSD(keep, factor, f.precision[np.asarray(rest)], f.log_scale - 2 * exponent)
+
+
+def marginal(
+    f: GaussianPSD, keep: tuple[int, ...], drop: tuple[int, ...], box: Box | None
+) -> GaussianPSD:
+    """int f(x, y) dy: A' = A o G_y; on a grid L' = L (I x root G_y), brought back to m_x columns."""
+    dropped = _keep(f.anchors, drop)
+    pairs = pair_integrals(
+        dropped, f.precision[np.asarray(drop)], None if box is None else box.keep(drop)
+    )
+    matrices = joint_matrices(pairs, pairs.masses)
+    if isinstance(f.anchors, TensorGrid):
+        tensor = split_grid(f, keep, drop)
+        tensor = tensor.reshape(tensor.shape[0], *dropped.shape, f.rank)
+        for axis, matrix in enumerate(matrices, start=1):
+            rotated = jnp.tensordot(psd_root(matrix).T, tensor, axes=(1, axis))
+            tensor = jnp.moveaxis(rotated, 0, axis)
+        factor = shrink_factor(tensor.reshape(tensor.shape[0], -1))
+    else:
+        factor = schur_factor(f.factor, matrices[0])
+    anchors = _keep(f.anchors, keep)
+    scale = f.log_scale + pairs.log_scale
+    return GaussianPSD(anchors, factor, f.precision[np.asarray(keep)], scale)
+
+
+def schur_factor(factor: Float[Array, "m r"], gram: Float[Array, "m m"]) -> Float[Array, "m k"]:
+    """A factor of (L L') o G for a positive semidefinite G."""
+    if factor.shape[1] == 1:
+        return factor * psd_root(gram)
+    return psd_root((factor @ factor.T) * gram)
+
+
+class AxisMap(NamedTuple):
+    """Where the variables of a product come from: axes of f, of g, or of both."""
+
+    num_axes: int
+    f_axes: tuple[int, ...]
+    g_axes: tuple[int, ...]
+
+
+def product(f: GaussianPSD, g: GaussianPSD, axes: AxisMap) -> GaussianPSD:
+    """f g: anchor (i, k) has per shared axis the centre (alpha a + beta b) / (alpha + beta).
+
+    A' = diag(v) (A_f x A_g) diag(v), v_ik = prod over shared axes of
+    k_{alpha beta / (alpha + beta)}(a_i, b_k).
+    """
+    of_f = {variable: axis for axis, variable in enumerate(axes.f_axes)}
+    of_g = {variable: axis for axis, variable in enumerate(axes.g_axes)}
+    precision = jnp.stack(
+        [
+            (f.precision[of_f[v]] if v in of_f else jnp.zeros(()))
+            + (g.precision[of_g[v]] if v in of_g else jnp.zeros(()))
+            for v in range(axes.num_axes)
+        ]
+    )
+    scale = f.log_scale + g.log_scale
+    if isinstance(f.anchors, TensorGrid) and isinstance(g.anchors, TensorGrid):
+        anchors, factor = _grid_product(f, g, axes.num_axes, of_f, of_g)
+    else:
+        anchors, factor = _scattered_product(f, g, axes.num_axes, of_f, of_g)
+    return GaussianPSD(anchors, factor, precision, scale)
+
+
+def _fuse(
+    a: Float[Array, " m"], b: Float[Array, " k"], alpha: Float[Array, ""], beta: Float[Array, ""]
+) -> tuple[Float[Array, "m k"], Float[Array, "m k"]]:
+    """Centres of the pair products on one axis, and the exponents they leave behind."""
+    total = alpha + beta
+    centers = (alpha * a[:, None] + beta * b[None, :]) / total
+    return centers, -(alpha * beta / total) * jnp.square(a[:, None] - b[None, :])
+
+
+def _scattered_product(f, g, num_axes, of_f, of_g):
+    x, z = expand(f.anchors), expand(g.anchors)
+    columns, exponent = [], jnp.zeros((f.order, g.order))
+    for v in range(num_axes):
+        if v in of_f and v in of_g:
+            i, j = of_f[v], of_g[v]
+            center, share = _fuse(x[:, i], z[:, j], f.precision[i], g.precision[j])
+            exponent = exponent + share
+        elif v in of_f:
+            center = jnp.broadcast_to(x[:, of_f[v]][:, None], exponent.shape)
+        else:
+            center = jnp.broadcast_to(z[:, of_g[v]][None, :], exponent.shape)
+        columns.append(center.ravel())
+    factor = f.factor[:, None, :, None] * g.factor[None, :, None, :]
+    factor = jnp.exp(exponent)[:, :, None, None] * factor
+    return jnp.stack(columns, axis=-1), factor.reshape(f.order * g.order, f.rank * g.rank)
+
+
+def _grid_product(f, g, num_axes, of_f, of_g):
+    # One einsum letter per axis of f, of g, and for the two ranks; a shared variable becomes the
+    # flattened pair of its two letters.
+    letters = iter("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    f_letters = [next(letters) for _ in f.anchors.axes]
+    g_letters = [next(letters) for _ in g.anchors.axes]
+    f_rank, g_rank = next(letters), next(letters)
+    axes, out, operands = [], "", []
+    for v in range(num_axes):
+        if v in of_f and v in of_g:
+            i, j = of_f[v], of_g[v]
+            eta, rho = f.precision[i], g.precision[j]
+            center, share = _fuse(f.anchors.axes[i], g.anchors.axes[j], eta, rho)
+            operands.append((f_letters[i] + g_letters[j], jnp.exp(share)))
+            axes.append(center.ravel())
+            out += f_letters[i] + g_letters[j]
+        elif v in of_f:
+            axes.append(f.anchors.axes[of_f[v]])
+            out += f_letters[of_f[v]]
+        else:
+            axes.append(g.anchors.axes[of_g[v]])
+            out += g_letters[of_g[v]]
+    terms = ["".join(f_letters) + f_rank, "".join(g_letters) + g_rank, *(o[0] for o in operands)]
+    tensor = jnp.einsum(
+        ",".join(terms) + "->" + out + f_rank + g_rank,
+        f.factor.reshape(*f.anchors.shape, f.rank),
+        g.factor.reshape(*g.anchors.shape, g.rank),
+        *(o[1] for o in operands),
+    )
+    return TensorGrid(axes), tensor.reshape(-1, f.rank * g.rank)
+
+
+def transition(q: GaussianPSD, f: GaussianPSD, box: Box | None) -> GaussianPSD:
+    """int Q(u, x) f(u) du = k(x)' (A_Q o W) k(x),  W_ij = int k_i(u) k_j(u) f(u) du.
+
+    The order is that of Q whatever the order of f. If Q lives on a grid, A' = sum_r a_r' W a_r with
+    the r-th column of its factor as a matrix a_r (u anchors by x anchors), and the order is the
+    number of x anchors.
+    """
+    u_axes, x_axes = tuple(range(f.dim)), tuple(range(f.dim, q.dim))
+    u_anchors = expand(_keep(q.anchors, u_axes))
+    gram, log_scale = weighted_gram(u_anchors, q.precision[: f.dim], f, box)
+    if isinstance(q.anchors, TensorGrid):
+        by_u = split_grid(q, u_axes, x_axes)
+        image = jnp.einsum("ts,txr->xsr", psd_root(gram), by_u)
+        factor = shrink_factor(image.reshape(image.shape[0], -1))
+    else:
+        factor = schur_factor(q.factor, gram)
+    anchors = _keep(q.anchors, x_axes)
+    return GaussianPSD(anchors, factor, q.precision[f.dim :], q.log_scale + log_scale)
+
+
+def weighted_gram(
+    anchors: Float[Array, "n d"],
+    precision: Float[Array, " d"],
+    f: GaussianPSD,
+    box: Box | None,
+) -> tuple[Float[Array, "n n"], Float[Array, ""]]:
+    """W and s with int k_i k_j f = W_ij exp(s), for kernels on `anchors`.
+
+    Pairs (i, j) against pairs (k, l) of f, each unordered; processed in blocks, with one exponent
+    for each (i, j), so that memory is bounded and outlying anchors do not underflow.
+    """
+    i, j = np.triu_indices(anchors.shape[0])
+    k, l = np.triu_indices(f.order)
+    v = expand(f.anchors)
+    alpha, beta = 2 * precision, 2 * f.precision
+    centers = 0.5 * (v[k] + v[l])
+    twice = jnp.asarray(np.where(k == l, 1.0, 2.0))
+    amplitudes = twice * jnp.sum(f.factor[k] * f.factor[l], axis=-1)
+    own = -0.5 * jnp.sum(f.precision[None, :] * jnp.square(v[k] - v[l]), axis=-1)
+    total = alpha + beta
+    zeta = alpha * beta / total
+
+    def one_pair(pair: Float[Array, "2 d"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        middle = 0.5 * (pair[0] + pair[1])
+        exponent = own - 0.5 * jnp.sum(precision * jnp.square(pair[0] - pair[1]))
+        exponent = exponent - squared_distances(middle[None], centers, zeta)[0]
+        mass = amplitudes
+        for axis in range(f.dim) if box is not None else ():
+            center = (alpha[axis] * middle[axis] + beta[axis] * centers[:, axis]) / total[axis]
+            share, tail = scaled_interval_mass(
+                box.lower[axis], box.upper[axis], center, total[axis]
+            )
+            mass, exponent = mass * share, exponent - tail
+        peak = jax.lax.stop_gradient(jnp.max(exponent))
+        return jnp.sum(mass * jnp.exp(exponent - peak)), peak
+
+    block = max(1, _ENTRIES_PER_BLOCK // (k.size * f.dim))
+    pairs = jnp.stack([anchors[i], anchors[j]], axis=1)
+    sums, peaks = jax.lax.map(one_pair, pairs, batch_size=min(block, i.size))
+    top = jax.lax.stop_gradient(jnp.max(peaks))
+    entries = sums * jnp.exp(peaks - top)
+    gram = jnp.zeros((anchors.shape[0],) * 2).at[i, j].set(entries).at[j, i].set(entries)
+    whole = jnp.zeros(()) if box is not None else log_total_mass(total)
+    return gram, top + f.log_scale + whole

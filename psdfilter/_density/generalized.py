@@ -1,0 +1,279 @@
+"""Generalised Gaussian PSD models: components with full precision matrices.
+
+A Gaussian component is kept in canonical form, exp(c + 2 h'x - x'Px), because P may be singular: a
+conditional Gaussian N(y | F x + b, S) is one component in (x, y) whose P has rank dim(y).
+
+Two classes, for the two ways in which f(x) = tr(A B(x)), B(x) >= 0, can be known:
+
+    GeneralizedGaussianPSD    B(x) = k(x) k(x)', one component k_i for each of m anchors
+    PairwiseGaussianPSD       B_ij(x), one component for each pair: what marginals leave behind,
+                              because a Schur complement of P_i + P_j is not a sum
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._checks import Numbers, as_floats, is_concrete
+from .._gaussian.linalg import psd_root
+from .psd import AbstractDensity, as_weights
+
+
+class GeneralizedGaussianPSD(AbstractDensity):
+    """f(x) = exp(log_scale) |L' k(x)|^2,  k_i(x) = exp(c_i + 2 h_i'x - x'P_i x).
+
+    `precision` of shape (d, d) is one P shared by all components; such models stay of this form
+    under every operation, the cross terms of marginals going into L by a Schur product.
+    """
+
+    factor: Float[Array, "m r"]  # L
+    precision: Float[Array, "m d d"] | Float[Array, "d d"]  # P >= 0
+    linear: Float[Array, "m d"]  # h
+    offset: Float[Array, " m"]  # c
+    log_scale: Float[Array, ""]
+
+    def __init__(
+        self,
+        factor: Numbers,
+        precision: Numbers,
+        linear: Numbers,
+        offset: Numbers,
+        log_scale: Numbers = 0.0,
+    ):
+        self.linear = as_floats("linear", linear, ndim=2)
+        order, dim = self.linear.shape
+        if order == 0 or dim == 0:
+            raise ValueError(
+                f"linear must hold at least one component, got shape {self.linear.shape}"
+            )
+        self.factor = _as_factor(factor, order)
+        self.precision = as_floats("precision", precision)
+        if self.precision.shape not in ((order, dim, dim), (dim, dim)):
+            raise ValueError(
+                f"precision must have shape ({order}, {dim}, {dim}), or ({dim}, {dim}) if it is "
+                f"shared, got {self.precision.shape}"
+            )
+        self.offset = as_floats("offset", offset, ndim=1)
+        if self.offset.shape != (order,):
+            raise ValueError(f"offset must have shape ({order},), got {self.offset.shape}")
+        self.log_scale = as_floats("log_scale", log_scale, ndim=0)
+        _check_precision("precision", self.precision)
+
+    @staticmethod
+    def from_centers(
+        centers: Numbers, factor: Numbers, precision: Numbers
+    ) -> "GeneralizedGaussianPSD":
+        """Components k_i(x) = exp(-(x - m_i)' P_i (x - m_i)); P is (m, d, d) or shared (d, d)."""
+        points = as_floats("centers", centers, ndim=2)
+        matrix = as_floats("precision", precision)
+        if matrix.ndim == 2:
+            linear = points @ matrix.T
+        else:
+            if matrix.shape != (*points.shape, points.shape[1]):
+                raise ValueError(
+                    f"precision must have shape {(*points.shape, points.shape[1])} or "
+                    f"{(points.shape[1],) * 2}, got {matrix.shape}"
+                )
+            linear = jnp.einsum("mde,me->md", matrix, points)
+        offset = -jnp.sum(linear * points, axis=1)
+        return GeneralizedGaussianPSD(factor, matrix, linear, offset)
+
+    @property
+    def dim(self) -> int:
+        """Number of coordinates d."""
+        return self.linear.shape[-1]
+
+    @property
+    def order(self) -> int:
+        """Number of components m."""
+        return self.linear.shape[-2]
+
+    @property
+    def rank(self) -> int:
+        """Number of columns of the factor."""
+        return self.factor.shape[-1]
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether one precision serves all components."""
+        return self.precision.ndim == 2
+
+    @property
+    def weights(self) -> Float[Array, "m m"]:
+        """A = exp(log_scale) L L'."""
+        return jnp.exp(self.log_scale) * self.factor @ self.factor.T
+
+    def precisions(self) -> Float[Array, "m d d"]:
+        """P_i for every component, a shared one repeated."""
+        shape = (self.order, self.dim, self.dim)
+        shared = self.precision[None] if self.is_shared else self.precision
+        return jnp.broadcast_to(shared, shape)
+
+    def _scaled_value(self, x: Float[Array, " d"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        exponent = log_components(self.precisions(), self.linear, self.offset, x)
+        peak = jax.lax.stop_gradient(jnp.max(exponent))
+        g = jnp.exp(exponent - peak) @ self.factor
+        return jnp.sum(jnp.square(g)), self.log_scale + 2 * peak
+
+
+class PairwiseGaussianPSD(AbstractDensity):
+    """f(x) = exp(log_scale) sum_ij (L L')_ij B_ij(x),  B_ij(x) = exp(c_ij + 2 h_ij'x - x'P_ij x).
+
+    B(x) must be positive semidefinite at every x, which arbitrary components do not give: build
+    models by operations, or by `from_pairs`, which checks it on points.
+    """
+
+    factor: Float[Array, "m r"]  # L
+    precision: Float[Array, "m m d d"]  # P_ij
+    linear: Float[Array, "m m d"]  # h_ij
+    offset: Float[Array, "m m"]  # c_ij
+    log_scale: Float[Array, ""]
+
+    @staticmethod
+    def from_pairs(
+        weights: Numbers,
+        centers: Numbers,
+        precision: Numbers,
+        offset: Numbers,
+        *,
+        check_points: Numbers | None = None,
+    ) -> "PairwiseGaussianPSD":
+        """B_ij(x) = exp(C_ij - (x - m_ij)' P_ij (x - m_ij)), refused where B(x) is not PSD.
+
+        B is looked at in `check_points` (n, d), by default the centres, the points between them
+        and a shell around them: a necessary condition on finitely many points, not a proof.
+        """
+        points = as_floats("centers", centers, ndim=3)
+        order, _, dim = points.shape
+        if points.shape[1] != order or order == 0 or dim == 0:
+            raise ValueError(f"centers must have shape (m, m, d), got {points.shape}")
+        matrix = as_floats("precision", precision)
+        if matrix.shape != (order, order, dim, dim):
+            raise ValueError(
+                f"precision must have shape {(order, order, dim, dim)}, got {matrix.shape}"
+            )
+        constant = as_floats("offset", offset)
+        if constant.shape != (order, order):
+            raise ValueError(f"offset must have shape {(order, order)}, got {constant.shape}")
+        _check_precision("precision", matrix)
+        root = psd_root(as_weights("weights", weights, order))
+        linear = jnp.einsum("ijde,ije->ijd", matrix, points)
+        constant = constant - jnp.sum(linear * points, axis=-1)
+        f = PairwiseGaussianPSD(root, matrix, linear, constant, jnp.zeros(()))
+        if check_points is None:
+            check_points = _probe_points(points, matrix)
+        _check_kernel_matrix(f, as_floats("check_points", check_points, ndim=2))
+        return f
+
+    @property
+    def dim(self) -> int:
+        """Number of coordinates d."""
+        return self.linear.shape[-1]
+
+    @property
+    def order(self) -> int:
+        """m, the size of the weight matrix."""
+        return self.linear.shape[-2]
+
+    @property
+    def rank(self) -> int:
+        """Number of columns of the factor."""
+        return self.factor.shape[-1]
+
+    @property
+    def weights(self) -> Float[Array, "m m"]:
+        """A = exp(log_scale) L L'."""
+        return jnp.exp(self.log_scale) * self.factor @ self.factor.T
+
+    def kernel_matrix(self, x: Float[Array, " d"]) -> tuple[Float[Array, "m m"], Float[Array, ""]]:
+        """B and s with B_ij(x) = B_ij exp(s), the largest entry being one."""
+        exponent = log_components(self.precision, self.linear, self.offset, x)
+        peak = jax.lax.stop_gradient(jnp.max(exponent))
+        return jnp.exp(exponent - peak), peak
+
+    def _scaled_value(self, x: Float[Array, " d"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        kernel, peak = self.kernel_matrix(x)
+        # B(x) is PSD only up to rounding: a sum that ends below zero is zero.
+        value = jnp.maximum(jnp.sum(self.factor * (kernel @ self.factor)), 0.0)
+        return value, self.log_scale + peak
+
+
+def log_components(
+    precision: Float[Array, "*c d d"],
+    linear: Float[Array, "*c d"],
+    offset: Float[Array, "*c"],
+    x: Float[Array, " d"],
+) -> Float[Array, "*c"]:
+    """c + 2 h'x - x'Px = c + (2h - Px)'x for every component."""
+    return offset + (2 * linear - precision @ x) @ x
+
+
+def pairwise(f: GeneralizedGaussianPSD | PairwiseGaussianPSD) -> PairwiseGaussianPSD:
+    """All pairs of components: P_i + P_j, h_i + h_j, c_i + c_j."""
+    if isinstance(f, PairwiseGaussianPSD):
+        return f
+    matrices = f.precisions()
+    return PairwiseGaussianPSD(
+        f.factor,
+        matrices[:, None] + matrices[None, :],
+        f.linear[:, None] + f.linear[None, :],
+        f.offset[:, None] + f.offset[None, :],
+        f.log_scale,
+    )
+
+
+def _as_factor(factor: Numbers, order: int) -> Float[Array, "m r"]:
+    array = as_floats("factor", factor)
+    array = array[:, None] if array.ndim == 1 else array
+    if array.ndim != 2 or array.shape[0] != order or array.shape[1] == 0:
+        raise ValueError(
+            f"factor must have shape ({order}, r) or ({order},), one row for each of the "
+            f"{order} components, got {array.shape}"
+        )
+    return array
+
+
+def _check_precision(name: str, precision: Array) -> None:
+    """Symmetric positive semidefinite, up to rounding; looked at only when concrete."""
+    if not is_concrete(precision):
+        return
+    matrices = np.asarray(precision)
+    size = np.abs(matrices).max()
+    if np.abs(matrices - np.swapaxes(matrices, -1, -2)).max() > 1e-10 * size:
+        raise ValueError(f"{name} must hold symmetric matrices; pass (P + P.T) / 2")
+    lowest = np.linalg.eigvalsh(matrices)[..., 0]
+    if lowest.min() < -1e-10 * size:
+        raise ValueError(
+            f"{name} must hold positive semidefinite matrices, but the smallest eigenvalue is "
+            f"{lowest.min():.6g}"
+        )
+
+
+def _probe_points(centers: Array, precision: Array) -> Array:
+    order, _, dim = centers.shape
+    flat = centers.reshape(order * order, dim)
+    scale = jnp.sqrt(jnp.diagonal(precision, axis1=-2, axis2=-1)).reshape(-1, dim)
+    widths = jnp.where(scale > 0, 1 / jnp.where(scale > 0, scale, 1.0), 1.0)
+    middle = 0.5 * (flat[:, None] + flat[None, :]).reshape(-1, dim)
+    shell = [
+        flat + s * widths * jnp.eye(dim)[None, axis] for axis in range(dim) for s in (-1.0, 1.0)
+    ]
+    return jnp.concatenate([flat, middle[:: max(1, middle.shape[0] // 512)], *shell])
+
+
+def _check_kernel_matrix(f: PairwiseGaussianPSD, points: Array) -> None:
+    if not all(is_concrete(leaf) for leaf in jax.tree.leaves((f, points))):
+        return
+    kernels = np.asarray(eqx.filter_vmap(lambda x: f.kernel_matrix(x)[0])(points))
+    if not np.allclose(kernels, np.swapaxes(kernels, 1, 2), rtol=1e-10, atol=1e-12):
+        raise ValueError("centers, precision and offset must be symmetric in the pair (i, j)")
+    lowest = np.linalg.eigvalsh(kernels)[:, 0]
+    worst = int(np.argmin(lowest))
+    if lowest[worst] < -1e-10 * f.order:
+        raise ValueError(
+            "centers, precision and offset must make B(x) positive semidefinite at every x, but at "
+            f"x = {np.asarray(points[worst])} its smallest eigenvalue is {lowest[worst]:.3g} of "
+            "its largest entry"
+        )

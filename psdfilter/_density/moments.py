@@ -1,0 +1,218 @@
+"""Mean and covariance, marginal distribution functions and quantiles, the mode."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optimistix as optx
+from jaxtyping import Array, Float
+
+from .._checks import Numbers, as_axes, as_count, as_floats, check_values
+from . import canonical
+from .anchors import TensorGrid, expand
+from .box import Box
+from .generalized import pairwise
+from .operations import BoxLike, Model, as_model, marginal, optional_box, positive_mass
+from .pairs import joint_matrices, pair_integrals, quadratic_form
+from .psd import GaussianPSD
+
+_NO_MASS = "f must have positive mass on the box to have moments, got zero"
+
+
+def moments(f: Model, box: BoxLike | None = None) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+    """Mean E[x] and covariance E[(x - mean)(x - mean)'] of f / int f.
+
+    f need not be normalised. Integrals are over the box, or over R^d if it is None.
+    """
+    f = as_model("f", f)
+    domain = optional_box(box, f.dim)
+    if isinstance(f, GaussianPSD):
+        mean, covariance, mass = _diagonal_moments(f, domain)
+    elif domain is None:
+        mean, covariance, mass = _generalized_moments(f)
+    else:
+        raise ValueError("box must be None for a generalised model, whose moments are over R^d")
+    mean = check_values(mean, (mass > 0) & jnp.isfinite(mass), _NO_MASS)
+    return mean, covariance
+
+
+_generalized_moments = eqx.filter_jit(canonical.moments)
+
+
+@eqx.filter_jit
+def _diagonal_moments(f: GaussianPSD, box: Box | None) -> tuple[Array, Array, Array]:
+    # About the middle of the anchors, so that an offset of the units costs no digits.
+    if isinstance(f.anchors, TensorGrid):
+        origin = jnp.stack([jnp.mean(axis) for axis in f.anchors.axes])
+        anchors = TensorGrid([axis - o for axis, o in zip(f.anchors.axes, origin, strict=True)])
+    else:
+        origin = jnp.mean(f.anchors, axis=0)
+        anchors = f.anchors - origin[None, :]
+    shifted = None
+    if box is not None:
+        shifted = eqx.tree_at(
+            lambda b: (b.lower, b.upper), box, (box.lower - origin, box.upper - origin)
+        )
+    pairs = pair_integrals(anchors, f.precision, shifted, moments=True)
+
+    def expectation(replaced: dict[int, tuple[Array, ...]]) -> Array:
+        per_axis = [replaced.get(axis, pairs.masses)[axis] for axis in range(f.dim)]
+        return quadratic_form(joint_matrices(pairs, tuple(per_axis)), f.factor)
+
+    mass = expectation({})
+    mean = jnp.stack([expectation({k: pairs.firsts}) for k in range(f.dim)]) / mass
+    second = jnp.zeros((f.dim, f.dim))
+    for k in range(f.dim):
+        second = second.at[k, k].set(expectation({k: pairs.seconds}))
+        for other in range(k):
+            cross = expectation({k: pairs.firsts, other: pairs.firsts})
+            second = second.at[k, other].set(cross).at[other, k].set(cross)
+    return origin + mean, second / mass - jnp.outer(mean, mean), mass
+
+
+def effective_box(f: Model, box: Box | None = None) -> Box:
+    """A finite box outside of which f holds no mass that float64 could see.
+
+    The anchors and 6.5 widths 1 / sqrt(2 eta) around them (exp(-6.5^2) = 4e-19), cut to `box`; for
+    generalised models the centres of all pairs and as many of their widths.
+    """
+    if isinstance(f, GaussianPSD):
+        points = expand(f.anchors)
+        margin = 6.5 / jnp.sqrt(2 * f.precision)
+        low, high = jnp.min(points, axis=0) - margin, jnp.max(points, axis=0) + margin
+    else:
+        pairs = pairwise(f)
+        chol = jnp.linalg.cholesky(pairs.precision)
+        inverse = jnp.linalg.solve(chol, jnp.broadcast_to(jnp.eye(f.dim), chol.shape))
+        centers = jnp.einsum("ijkd,ijke,ije->ijd", inverse, inverse, pairs.linear)
+        margins = 6.5 * jnp.sqrt(jnp.sum(jnp.square(inverse), axis=-2))
+        low, high = jnp.min(centers - margins, (0, 1)), jnp.max(centers + margins, (0, 1))
+    if box is not None:
+        low, high = jnp.maximum(low, box.lower), jnp.minimum(high, box.upper)
+        # A box in the far tail does not meet the bulk of f: keep the box itself.
+        outside = low >= high
+        low, high = jnp.where(outside, box.lower, low), jnp.where(outside, box.upper, high)
+    return Box(low, high)
+
+
+def _line_model(f: Model, axis: int, box: BoxLike | None) -> tuple[GaussianPSD, Box | None]:
+    """The marginal of one coordinate, and its interval."""
+    f = as_model("f", f)
+    (axis,) = as_axes("axis", axis, f.dim)
+    domain = optional_box(box, f.dim)
+    line = f if f.dim == 1 else marginal(f, axis, domain)
+    return line, None if domain is None else domain.keep((axis,))  # pyright: ignore
+
+
+def _mass_below(line: Model, t: Float[Array, ""], interval: Box | None) -> tuple[Array, Array]:
+    """z and s with int_{-inf}^t f = z exp(s), over the interval."""
+    low = jnp.full((1,), -jnp.inf) if interval is None else interval.lower
+    room = eqx.tree_at(lambda b: (b.lower, b.upper), Box(-1.0, 1.0), (low, t[None]))
+    if isinstance(line, GaussianPSD):
+        pairs = pair_integrals(line.anchors, line.precision, room)
+        mass = quadratic_form(joint_matrices(pairs, pairs.masses), line.factor)
+        return mass, pairs.log_scale + line.log_scale
+    return canonical.scaled_integral(line, room)
+
+
+@eqx.filter_jit
+def _cdf(line: Model, t: Float[Array, " n"], interval: Box | None, log_mass: Array) -> Array:
+    def below(point: Float[Array, ""]) -> Float[Array, ""]:
+        if interval is not None:
+            point = jnp.clip(point, interval.lower[0], interval.upper[0])
+        mass, log_scale = _mass_below(line, point, interval)
+        return jnp.clip(mass * jnp.exp(log_scale - log_mass), 0.0, 1.0)
+
+    return jax.lax.map(below, t, batch_size=64)
+
+
+def cdf(f: Model, axis: int, t: Numbers, box: BoxLike | None = None) -> Float[Array, "..."]:
+    """P(x_axis <= t) under f / int f, for any array of t."""
+    line, interval = _line_model(f, axis, box)
+    points = as_floats("t", t)
+    log_mass = positive_mass(line, interval)
+    return _cdf(line, points.ravel(), interval, log_mass).reshape(points.shape)
+
+
+@eqx.filter_jit
+def _quantile(line: Model, q: Float[Array, " n"], interval: Box | None, log_mass: Array) -> Array:
+    bracket = effective_box(line, interval)
+    low, high = bracket.lower[0], bracket.upper[0]
+    scale = jnp.maximum(jnp.abs(low), jnp.abs(high))
+
+    def excess(t: Float[Array, ""], level: Float[Array, ""]) -> Float[Array, ""]:
+        mass, log_scale = _mass_below(line, t, interval)
+        return mass * jnp.exp(log_scale - log_mass) - level
+
+    def one(level: Float[Array, ""]) -> Float[Array, ""]:
+        # Rounding can leave excess(high) below zero for a level next to one: the bracket is then
+        # the answer, which the clipped levels give.
+        inner = jnp.clip(level, excess(low, 0.0), excess(high, 0.0))
+        solver = optx.Bisection(
+            rtol=1e-14, atol=1e-14 * scale, flip=False, expand_if_necessary=False
+        )
+        options = {"lower": low, "upper": high}
+        middle = 0.5 * (low + high)
+        root = optx.root_find(
+            excess, solver, middle, args=inner, options=options, max_steps=80, throw=False
+        )
+        return root.value
+
+    return jax.lax.map(one, q, batch_size=64)
+
+
+def quantile(f: Model, axis: int, q: Numbers, box: BoxLike | None = None) -> Float[Array, "..."]:
+    """The t with P(x_axis <= t) = q, by bisection of the closed-form distribution function.
+
+    Differentiable in f by the implicit function theorem.
+    """
+    line, interval = _line_model(f, axis, box)
+    levels = as_floats("q", q)
+    levels = check_values(levels, (levels >= 0) & (levels <= 1), f"q must lie in [0, 1], got {q}")
+    log_mass = positive_mass(line, interval)
+    return _quantile(line, levels.ravel(), interval, log_mass).reshape(levels.shape)
+
+
+@eqx.filter_jit
+def _mode(f: Model, room: Box, starts: Float[Array, "n d"], num: int) -> Float[Array, " d"]:
+    # x = center + half_width sin(z) covers the closed box with finite z, so that a maximum on the
+    # boundary is an ordinary stationary point of an unconstrained problem.
+    def place(z: Float[Array, " d"]) -> Float[Array, " d"]:
+        return room.center + room.half_width * jnp.sin(z)
+
+    def log_value(x: Float[Array, " d"]) -> Float[Array, ""]:
+        size, log_scale = f._scaled_value(x)
+        return jnp.log(size) + log_scale
+
+    heights = jax.lax.map(log_value, starts, batch_size=1024)
+    _, best = jax.lax.top_k(heights, num)
+    unit = (starts[best] - room.center[None, :]) / room.half_width[None, :]
+    guesses = jnp.arcsin(jnp.clip(unit, -0.999, 0.999))
+
+    def climb(z: Float[Array, " d"]) -> Float[Array, " d"]:
+        solver = optx.BFGS(rtol=1e-12, atol=1e-12)
+        found = optx.minimise(
+            lambda z, _: -log_value(place(z)), solver, z, max_steps=256, throw=False
+        )
+        return place(found.value)
+
+    peaks = jnp.concatenate([jax.vmap(climb)(guesses), starts[best]])
+    values = jax.vmap(log_value)(peaks)
+    return peaks[jnp.argmax(jnp.where(jnp.isnan(values), -jnp.inf, values))]
+
+
+def mode(f: Model, box: BoxLike | None = None, *, num_starts: int = 8) -> Float[Array, " d"]:
+    """argmax f over the box, by quasi-Newton ascent from the best of many points.
+
+    Starts are the `num_starts` highest of: the anchors, the midpoints of pairs, and a grid over the
+    box. A peak narrower than all of these can be missed only if f has none of them on its flank.
+    """
+    f = as_model("f", f)
+    room = effective_box(f, optional_box(box, f.dim))
+    per_axis = max(2, int(round(1024 ** (1 / f.dim))))
+    unit = jnp.linspace(-0.995, 0.995, per_axis)
+    mesh = TensorGrid([unit] * f.dim).points()
+    starts = room.from_unit(mesh)
+    if isinstance(f, GaussianPSD):
+        inside = jnp.clip(expand(f.anchors), room.lower[None, :], room.upper[None, :])
+        starts = jnp.concatenate([starts, inside])
+    return _mode(f, room, starts, as_count("num_starts", num_starts))

@@ -1,0 +1,232 @@
+"""The calculus of PSD models: functions that check, then hand over to the family at hand.
+
+All of them take and return models, work under `jit`, `vmap` and `grad`, and integrate over a box,
+or over R^d when `box` is None.
+"""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._checks import Numbers, as_axes, as_floats, check_values
+from . import canonical, diagonal
+from .box import Box, as_box
+from .conversions import generalize
+from .diagonal import AxisMap
+from .generalized import GeneralizedGaussianPSD, PairwiseGaussianPSD
+from .psd import GaussianPSD
+
+BoxLike = Box | tuple[Numbers, Numbers]
+Model = GaussianPSD | GeneralizedGaussianPSD | PairwiseGaussianPSD
+
+
+def as_model(name: str, f: object) -> Model:
+    """`f`, if it is one of the families of this package."""
+    if not isinstance(f, GaussianPSD | GeneralizedGaussianPSD | PairwiseGaussianPSD):
+        raise ValueError(
+            f"{name} must be a GaussianPSD, GeneralizedGaussianPSD or PairwiseGaussianPSD, "
+            f"got {type(f).__name__}"
+        )
+    return f
+
+
+def optional_box(box: BoxLike | None, dim: int) -> Box | None:
+    """None for R^d, else a Box of `dim` coordinates."""
+    return None if box is None else as_box("box", box, dim)
+
+
+@eqx.filter_jit
+def _scaled_integral(f: Model, box: Box | None) -> tuple[Array, Array]:
+    room = diagonal if isinstance(f, GaussianPSD) else canonical
+    return room.scaled_integral(f, box)  # pyright: ignore[reportArgumentType]
+
+
+def scaled_integral(f: Model, box: BoxLike | None) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """z and s with int f = z exp(s); a non-finite integral is an error, a zero one is not."""
+    f = as_model("f", f)
+    domain = optional_box(box, f.dim)
+    if domain is not None and not isinstance(f, GaussianPSD):
+        check_values(
+            domain.lower,
+            canonical.off_diagonal(f) == 0,
+            "box must be None for a generalised model whose precision couples its axes: box "
+            "integrals have a closed form only for diagonal precisions. Integrate over R^d, or by "
+            "quadrature of f",
+        )
+    mass, log_scale = _scaled_integral(f, domain)
+    mass = check_values(
+        mass,
+        jnp.isfinite(mass),
+        "f has no finite integral over R^d: a precision is not positive definite. Integrate over "
+        "the axes where it is, or add a damping",
+    )
+    # Rounding can leave a vanishing mass below zero; the integral of a non-negative f is not.
+    return jnp.maximum(mass, 0.0), log_scale
+
+
+def integral(f: Model, box: BoxLike | None = None) -> Float[Array, ""]:
+    """int f(x) dx = tr(L' G L),  G_ij = int k_i(x) k_j(x) dx.
+
+    For the mass of a sub-box pass that box; its bounds may be infinite.
+    """
+    mass, log_scale = scaled_integral(f, box)
+    return mass * jnp.exp(log_scale)
+
+
+def log_integral(f: Model, box: BoxLike | None = None) -> Float[Array, ""]:
+    """log int f(x) dx, finite where the integral itself would underflow or overflow."""
+    mass, log_scale = scaled_integral(f, box)
+    return jnp.log(mass) + log_scale
+
+
+def positive_mass(f: Model, box: BoxLike | None) -> Float[Array, ""]:
+    """log int f, or an error if there is no mass to divide by."""
+    mass, log_scale = scaled_integral(f, box)
+    mass = check_values(
+        mass, mass > 0, "f must have positive mass on the box, got zero: is the box the right one?"
+    )
+    return jnp.log(mass) + log_scale
+
+
+def normalize(f: Model, box: BoxLike | None = None) -> Model:
+    """f / int f: a probability density on the box (on R^d if None)."""
+    return scale(f, -positive_mass(f, box))
+
+
+def scale(f: Model, log_factor: Numbers) -> Model:
+    """exp(log_factor) f."""
+    shifted = f.log_scale + as_floats("log_factor", log_factor, ndim=0)
+    return eqx.tree_at(lambda m: m.log_scale, f, shifted)
+
+
+@eqx.filter_jit
+def _partial(f: Model, axes: tuple[int, ...], rest: tuple[int, ...], values: Array) -> Model:
+    room = diagonal if isinstance(f, GaussianPSD) else canonical
+    return room.partial(f, axes, rest, values)  # pyright: ignore[reportArgumentType]
+
+
+def partial(f: Model, axes: int | Sequence[int], values: Numbers) -> Model:
+    """f with the coordinates `axes` fixed at `values`, a model of the other coordinates."""
+    f = as_model("f", f)
+    fixed = as_axes("axes", axes, f.dim)
+    at = jnp.atleast_1d(as_floats("values", values))
+    if at.shape != (len(fixed),):
+        raise ValueError(f"values must have shape ({len(fixed)},), one per axis, got {at.shape}")
+    rest = tuple(a for a in range(f.dim) if a not in fixed)
+    if not rest:
+        raise ValueError(f"axes must leave at least one of {f.dim} coordinates free; call f(x)")
+    return _partial(f, fixed, rest, at)
+
+
+@eqx.filter_jit
+def _marginal(f: Model, keep: tuple[int, ...], drop: tuple[int, ...], box: Box | None) -> Model:
+    if isinstance(f, GaussianPSD):
+        return diagonal.marginal(f, keep, drop, box)
+    return canonical.marginal(f, keep, drop)
+
+
+def marginal(f: Model, keep: int | Sequence[int], box: BoxLike | None = None) -> Model:
+    """int f over the coordinates that are not in `keep`; the result has those of `keep`, in order.
+
+    `box` is a box of all coordinates of f, of which the integrated ones are used.
+    """
+    f = as_model("f", f)
+    kept = as_axes("keep", keep, f.dim)
+    if not kept:
+        raise ValueError("keep must name at least one axis, got none; call integral(f, box)")
+    drop = tuple(a for a in range(f.dim) if a not in kept)
+    domain = optional_box(box, f.dim)
+    if domain is not None and not isinstance(f, GaussianPSD):
+        raise ValueError(
+            "box must be None for a generalised model: its marginals stay closed only over R^d"
+        )
+    result = _marginal(f, kept, drop, domain)
+    if isinstance(f, GaussianPSD):
+        return result
+    offset = check_values(
+        result.offset,
+        jnp.isfinite(result.offset),
+        "f cannot be integrated over the axes left out of keep: its precision there is not "
+        "positive definite",
+    )
+    return eqx.tree_at(lambda m: m.offset, result, offset)
+
+
+@eqx.filter_jit
+def _product(f: Model, g: Model, axes: AxisMap) -> Model:
+    if isinstance(f, GaussianPSD) and isinstance(g, GaussianPSD):
+        return diagonal.product(f, g, axes)
+    return canonical.product(generalize(f), generalize(g), axes)
+
+
+def product(
+    f: Model,
+    g: Model,
+    f_axes: int | Sequence[int] | None = None,
+    g_axes: int | Sequence[int] | None = None,
+) -> Model:
+    """f g as a model of all their variables, of order m_f m_g.
+
+    `f_axes[i]` names the variable of the result that coordinate i of f is, by default variable i;
+    likewise `g_axes`. So f(x, y) g(y, z) is product(f, g, (0, 1), (1, 2)), and without axes f and
+    g share their first coordinates.
+    """
+    f, g = as_model("f", f), as_model("g", g)
+    of_f = _result_axes("f_axes", f_axes, f.dim)
+    of_g = _result_axes("g_axes", g_axes, g.dim)
+    named = set(of_f) | set(of_g)
+    if named != set(range(len(named))):
+        raise ValueError(
+            f"f_axes and g_axes together must name every variable 0..{len(named) - 1} of the "
+            f"result, got {of_f} and {of_g}"
+        )
+    return _product(f, g, AxisMap(len(named), of_f, of_g))
+
+
+def _result_axes(name: str, axes: int | Sequence[int] | None, dim: int) -> tuple[int, ...]:
+    named = tuple(range(dim)) if axes is None else (axes,) if isinstance(axes, int) else tuple(axes)
+    if len(named) != dim or len(set(named)) != dim or min(named) < 0:
+        raise ValueError(f"{name} must name {dim} distinct variables of the result, got {axes!r}")
+    return tuple(int(a) for a in named)
+
+
+@eqx.filter_jit
+def _transition(q: GaussianPSD, f: GaussianPSD, box: Box | None) -> GaussianPSD:
+    return diagonal.transition(q, f, box)
+
+
+def transition(Q: Model, f: Model, box: BoxLike | None = None) -> Model:
+    """int Q(u, x) f(u) du: the Markov step, u being the first coordinates of Q.
+
+    For `GaussianPSD` the order of the result is that of Q (on a grid the number of its x anchors),
+    whatever the order of f; peak memory does not grow with the orders. For generalised models it
+    is the product of the orders.
+    """
+    Q, f = as_model("Q", Q), as_model("f", f)
+    if Q.dim <= f.dim:
+        raise ValueError(
+            f"Q must have more coordinates than f: (u, x) against u; got {Q.dim} and {f.dim}"
+        )
+    if isinstance(Q, GaussianPSD) and isinstance(f, GaussianPSD):
+        return _transition(Q, f, optional_box(box, f.dim))
+    if box is not None:
+        raise ValueError("box must be None for generalised models, whose transitions live on R^d")
+    joint = product(generalize(Q), generalize(f))
+    return marginal(joint, range(f.dim, Q.dim))
+
+
+def filter_step(
+    Q: Model, G: Model, f: Model, y: Numbers, box: BoxLike | None = None
+) -> tuple[Model, Float[Array, ""]]:
+    """One step of the filter: p(x) = G(x, y) int Q(u, x) f(u) du / Z; returns p and log Z.
+
+    Coordinates: Q(u, x), G(x, y), f(u); `box` is the box of the state.
+    """
+    G = as_model("G", G)
+    predicted = transition(Q, f, box)
+    seen = partial(G, range(predicted.dim, G.dim), y)
+    joint = product(predicted, seen)
+    log_mass = positive_mass(joint, box)
+    return scale(joint, -log_mass), log_mass

@@ -1,0 +1,175 @@
+"""Gaussian PSD models with one diagonal precision for all anchors."""
+
+from abc import abstractmethod
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._checks import Numbers, as_floats, as_points, is_concrete
+from .._gaussian.linalg import psd_root
+from .anchors import TensorGrid, as_anchors, dimension, num_points, shifted_feature_product
+
+# Points evaluated at a time: the block of kernel values stays in cache (measured: 1.05 times the
+# time of a bare exp, against 1.45 for all points at once).
+_POINTS_PER_BLOCK = 4096
+
+
+class AbstractDensity(eqx.Module):
+    """A non-negative function on R^d that can be evaluated anywhere.
+
+    `f(x)`, `f.log_density(x)` and `f.gradient(x)` take points `(..., d)`.
+    """
+
+    @property
+    @abstractmethod
+    def dim(self) -> int:
+        """Number of coordinates d."""
+
+    @abstractmethod
+    def _scaled_value(self, x: Float[Array, " d"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """v >= 0 and s with f(x) = v exp(s), v neither tiny nor huge unless f is zero."""
+
+    def __call__(self, x: Numbers) -> Float[Array, "..."]:
+        """f(x), never negative."""
+        return _over_points(self, as_points("x", x, self.dim), "value")
+
+    def log_density(self, x: Numbers) -> Float[Array, "..."]:
+        """log f(x), finite far from all anchors; -inf where f is exactly zero."""
+        return _over_points(self, as_points("x", x, self.dim), "log")
+
+    def gradient(self, x: Numbers) -> Float[Array, "... d"]:
+        """The gradient of f in x."""
+        return _over_points(self, as_points("x", x, self.dim), "gradient")
+
+
+@eqx.filter_jit
+def _over_points(f: AbstractDensity, x: Float[Array, "... d"], what: str) -> Array:
+    def value(point: Float[Array, " d"]) -> Float[Array, ""]:
+        size, log_scale = f._scaled_value(point)
+        return size * jnp.exp(log_scale)
+
+    def log_value(point: Float[Array, " d"]) -> Float[Array, ""]:
+        size, log_scale = f._scaled_value(point)
+        return jnp.log(size) + log_scale
+
+    fn = {"value": value, "log": log_value, "gradient": jax.grad(value)}[what]
+    points = x.reshape(-1, x.shape[-1])
+    if points.shape[0] > _POINTS_PER_BLOCK:
+        values = jax.lax.map(fn, points, batch_size=_POINTS_PER_BLOCK)
+    else:
+        values = jax.vmap(fn)(points)
+    return values.reshape(*x.shape[:-1], *values.shape[1:])
+
+
+class GaussianPSD(AbstractDensity):
+    """f(x) = exp(log_scale) |L' k(x)|^2,  k_i(x) = exp(-sum_l eta_l (x_l - X_il)^2).
+
+    The weight matrix A = L L' is kept as its factor, so that f is never negative. `anchors` is an
+    array of m points or a `TensorGrid`; a vector for `factor` is a model of rank one. `precision`
+    is eta in the kernel convention: a bump k_i^2 of f has variance 1 / (4 eta).
+    """
+
+    anchors: Float[Array, "m d"] | TensorGrid  # X
+    factor: Float[Array, "m r"]  # L
+    precision: Float[Array, " d"]  # eta > 0
+    log_scale: Float[Array, ""]
+
+    def __init__(
+        self,
+        anchors: Numbers | TensorGrid,
+        factor: Numbers,
+        precision: Numbers,
+        log_scale: Numbers = 0.0,
+    ):
+        self.anchors = as_anchors("anchors", anchors)
+        order, dim = num_points(self.anchors), dimension(self.anchors)
+        factor = as_floats("factor", factor)
+        factor = factor[:, None] if factor.ndim == 1 else factor
+        if factor.ndim != 2 or factor.shape[0] != order or factor.shape[1] == 0:
+            raise ValueError(
+                f"factor must have shape ({order}, r) or ({order},), one row for each of the "
+                f"{order} anchors, got {factor.shape}"
+            )
+        self.factor = factor
+        self.precision = as_precision("precision", precision, dim)
+        self.log_scale = as_floats("log_scale", log_scale, ndim=0)
+
+    @staticmethod
+    def from_weights(
+        anchors: Numbers | TensorGrid, weights: Numbers, precision: Numbers
+    ) -> "GaussianPSD":
+        """f(x) = k(x)' A k(x) for a symmetric positive semidefinite A.
+
+        A concrete A is checked; eigenvalues down to -1e-12 of the largest count as rounding and
+        are set to zero. A traced A is clipped without a check.
+        """
+        order = num_points(as_anchors("anchors", anchors))
+        matrix = as_weights("weights", weights, order)
+        return GaussianPSD(anchors, psd_root(matrix), precision)
+
+    @property
+    def dim(self) -> int:
+        """Number of coordinates d."""
+        return dimension(self.anchors)
+
+    @property
+    def order(self) -> int:
+        """Number of anchors m."""
+        return num_points(self.anchors)
+
+    @property
+    def rank(self) -> int:
+        """Number of columns of the factor."""
+        return self.factor.shape[-1]
+
+    @property
+    def weights(self) -> Float[Array, "m m"]:
+        """A = exp(log_scale) L L'."""
+        return jnp.exp(self.log_scale) * self.factor @ self.factor.T
+
+    def _scaled_value(self, x: Float[Array, " d"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        g, distance = shifted_feature_product(self.anchors, self.precision, self.factor, x)
+        return jnp.sum(jnp.square(g)), self.log_scale - 2 * distance
+
+
+def as_precision(name: str, precision: Numbers, dim: int) -> Float[Array, " d"]:
+    """`precision` as `dim` positive numbers; a single number serves every axis."""
+    eta = as_floats(name, precision)
+    if eta.ndim == 0:
+        eta = jnp.full((dim,), eta)
+    if eta.shape != (dim,):
+        raise ValueError(
+            f"{name} must be a number or have shape ({dim},), one for each axis, got {eta.shape}"
+        )
+    if is_concrete(eta) and not bool(jnp.all(eta > 0)):
+        raise ValueError(f"{name} must be positive on every axis, got {np.asarray(eta)}")
+    return eta
+
+
+def as_weights(name: str, weights: Numbers, order: int) -> Float[Array, "m m"]:
+    """`weights` as a symmetric positive semidefinite matrix, checked when concrete."""
+    matrix = as_floats(name, weights)
+    if matrix.shape != (order, order):
+        raise ValueError(
+            f"{name} must have shape ({order}, {order}), the number of anchors squared, "
+            f"got {matrix.shape}"
+        )
+    if is_concrete(matrix):
+        values = np.asarray(matrix)
+        largest = float(np.abs(values).max())
+        skew = float(np.abs(values - values.T).max())
+        if skew > 1e-10 * largest:
+            raise ValueError(
+                f"{name} must be symmetric, but differs from its transpose by {skew:.3g}; "
+                f"pass ({name} + {name}.T) / 2 if that is rounding"
+            )
+        eigenvalues = np.linalg.eigvalsh(0.5 * (values + values.T))
+        if eigenvalues[0] < -1e-12 * max(eigenvalues[-1], largest):
+            raise ValueError(
+                f"{name} must be positive semidefinite, but its smallest eigenvalue is "
+                f"{eigenvalues[0]:.6g} (largest {eigenvalues[-1]:.6g})"
+            )
+    return matrix

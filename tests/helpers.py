@@ -1,0 +1,175 @@
+"""Registries of models and oracles that share no code with the package.
+
+An oracle here evaluates a model from its definition in NumPy and integrates it by Gauss-Legendre
+quadrature on a box.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import strategies as st
+
+import psdfilter as psd
+
+
+def scattered_rank_one(rng: np.random.Generator, dim: int) -> psd.GaussianPSD:
+    anchors = rng.uniform(-1.2, 1.2, (5, dim))
+    return psd.GaussianPSD(anchors, rng.normal(size=5), rng.uniform(1.0, 3.0, dim))
+
+
+def scattered_full(rng: np.random.Generator, dim: int) -> psd.GaussianPSD:
+    anchors = rng.uniform(-1.2, 1.2, (4, dim))
+    root = rng.normal(size=(4, 4))
+    return psd.GaussianPSD.from_weights(anchors, root @ root.T, rng.uniform(1.0, 3.0, dim))
+
+
+def singular_weights(rng: np.random.Generator, dim: int) -> psd.GaussianPSD:
+    """Two anchors coincide and the weights have rank two of five."""
+    anchors = rng.uniform(-1.0, 1.0, (5, dim))
+    anchors[4] = anchors[0]
+    root = rng.normal(size=(5, 2))
+    return psd.GaussianPSD.from_weights(anchors, root @ root.T, rng.uniform(1.0, 3.0, dim))
+
+
+def grid_rank_one(rng: np.random.Generator, dim: int) -> psd.GaussianPSD:
+    shape = (4, 3, 2)[:dim]
+    grid = psd.TensorGrid([np.sort(rng.uniform(-1.2, 1.2, n)) for n in shape])
+    return psd.GaussianPSD(grid, rng.normal(size=int(np.prod(shape))), rng.uniform(1.0, 3.0, dim))
+
+
+def grid_rank_three(rng: np.random.Generator, dim: int) -> psd.GaussianPSD:
+    shape = (3, 2, 3)[:dim]
+    grid = psd.TensorGrid([np.linspace(-1.0, 1.0, n) + 0.1 * rng.normal() for n in shape])
+    factor = rng.normal(size=(int(np.prod(shape)), 3))
+    return psd.GaussianPSD(grid, factor, rng.uniform(1.0, 3.0, dim))
+
+
+def mixture(rng: np.random.Generator, dim: int) -> psd.GaussianPSD:
+    weights = rng.uniform(0.1, 1.0, 3)
+    means = rng.uniform(-0.8, 0.8, (3, dim))
+    return psd.from_mixture(weights / weights.sum(), means, rng.uniform(0.1, 0.3, dim))
+
+
+def tiny_scale(rng: np.random.Generator, dim: int) -> psd.GaussianPSD:
+    return psd.scale(scattered_rank_one(rng, dim), -40.0)
+
+
+DIAGONAL: dict[str, Callable[[np.random.Generator, int], psd.GaussianPSD]] = {
+    "scattered_rank_one": scattered_rank_one,
+    "scattered_full": scattered_full,
+    "singular_weights": singular_weights,
+    "grid_rank_one": grid_rank_one,
+    "grid_rank_three": grid_rank_three,
+    "mixture": mixture,
+    "tiny_scale": tiny_scale,
+}
+
+
+def _precisions(rng: np.random.Generator, num: int, dim: int) -> np.ndarray:
+    roots = 0.4 * rng.normal(size=(num, dim, dim))
+    return roots @ np.swapaxes(roots, 1, 2) + np.eye(dim)
+
+
+def components(rng: np.random.Generator, dim: int) -> psd.GeneralizedGaussianPSD:
+    centers = rng.uniform(-0.8, 0.8, (3, dim))
+    return psd.GeneralizedGaussianPSD.from_centers(
+        centers, rng.normal(size=(3, 2)), _precisions(rng, 3, dim)
+    )
+
+
+def shared_precision(rng: np.random.Generator, dim: int) -> psd.GeneralizedGaussianPSD:
+    centers = rng.uniform(-0.8, 0.8, (3, dim))
+    return psd.GeneralizedGaussianPSD.from_centers(
+        centers, rng.normal(size=(3, 2)), _precisions(rng, 1, dim)[0]
+    )
+
+
+def full_mixture(rng: np.random.Generator, dim: int) -> psd.GeneralizedGaussianPSD:
+    covariance = 0.3 * np.linalg.inv(_precisions(rng, 3, dim))
+    return psd.from_mixture([0.2, 0.5, 0.3], rng.uniform(-0.8, 0.8, (3, dim)), covariance)
+
+
+def pairs(rng: np.random.Generator, dim: int) -> psd.PairwiseGaussianPSD:
+    """What a marginal leaves: no model of components has these precisions."""
+    return psd.marginal(components(rng, dim + 1), range(dim))
+
+
+def from_diagonal(rng: np.random.Generator, dim: int) -> psd.GeneralizedGaussianPSD:
+    return psd.generalize(scattered_full(rng, dim))
+
+
+GENERALIZED = {
+    "components": components,
+    "shared_precision": shared_precision,
+    "full_mixture": full_mixture,
+    "pairs": pairs,
+    "from_diagonal": from_diagonal,
+}
+
+
+def make(kind: str, seed: int, dim: int):
+    """A model of the registries, made from a seed."""
+    return {**DIAGONAL, **GENERALIZED}[kind](np.random.default_rng(seed), dim)
+
+
+seeds = st.integers(0, 2**31 - 1)
+
+
+def definition(f, x: np.ndarray) -> np.ndarray:
+    """f at points (n, d), from its defining sum."""
+    if isinstance(f, psd.GaussianPSD):
+        anchors = f.anchors
+        if isinstance(anchors, psd.TensorGrid):
+            mesh = np.meshgrid(*map(np.asarray, anchors.axes), indexing="ij")
+            anchors = np.stack([m.ravel() for m in mesh], axis=-1)
+        delta = x[:, None, :] - np.asarray(anchors)[None]
+        k = np.exp(-np.einsum("nmd,d->nm", delta**2, np.asarray(f.precision)))
+        values = np.einsum("ni,ij,nj->n", k, np.asarray(f.factor @ f.factor.T), k)
+    else:
+        P, h, c = (np.asarray(a) for a in (f.precision, f.linear, f.offset))
+        L = np.asarray(f.factor)
+        if isinstance(f, psd.GeneralizedGaussianPSD):
+            P = np.broadcast_to(P, (f.order, f.dim, f.dim))
+            P, h, c = P[:, None] + P[None], h[:, None] + h[None], c[:, None] + c[None]
+        quad = np.einsum("nd,ijde,ne->nij", x, P, x)
+        exponents = c + 2 * np.einsum("nd,ijd->nij", x, h) - quad
+        values = np.einsum("nij,ij->n", np.exp(exponents), L @ L.T)
+    return values * np.exp(float(f.log_scale))
+
+
+@dataclass
+class Rule:
+    """A Gauss-Legendre rule on a box."""
+
+    nodes: np.ndarray
+    weights: np.ndarray
+
+
+def rule(lower, upper, num: int) -> Rule:
+    t, w = np.polynomial.legendre.leggauss(num)
+    lower, upper = np.atleast_1d(lower).astype(float), np.atleast_1d(upper).astype(float)
+    axes = [(a + b) / 2 + (b - a) / 2 * t for a, b in zip(lower, upper, strict=True)]
+    nodes = np.stack([m.ravel() for m in np.meshgrid(*axes, indexing="ij")], axis=-1)
+    weights = np.ones(1)
+    for a, b in zip(lower, upper, strict=True):
+        weights = np.multiply.outer(weights, (b - a) / 2 * w).ravel()
+    return Rule(nodes, weights)
+
+
+# Half-width beyond which every model of the registries is below 1e-13 of its peak.
+WIDE = 5.0
+NODES = {1: 160, 2: 90, 3: 60, 4: 34}
+
+
+def wide_rule(dim: int) -> Rule:
+    return rule([-WIDE] * dim, [WIDE] * dim, NODES[dim])
+
+
+def box_of(dim: int) -> psd.Box:
+    return psd.Box([-1.0, -0.8, -0.9, -1.1][:dim], [0.9, 1.0, 0.7, 0.8][:dim])
+
+
+def box_rule(dim: int, num: int | None = None) -> Rule:
+    box = box_of(dim)
+    return rule(box.lower, box.upper, num or {1: 60, 2: 32, 3: 24, 4: 18}[dim])
