@@ -1,6 +1,9 @@
 # Everything starts from python3, pip and make. One virtual environment (.venv) serves all targets;
 # each set of packages leaves a stamp in it, so that the next run starts at once.
 
+# Two BLAS threads for each of two test workers fight over two cores: measured 10 to 100 times slower.
+export OPENBLAS_NUM_THREADS ?= 1
+
 PYTHON ?= python3
 WORKERS ?= 2
 

@@ -18,9 +18,9 @@ from jaxtyping import Array, ArrayLike, Bool
 Numbers = ArrayLike | Sequence[Any]
 
 _X64_REMEDY = (
-    "psdfilter computes in float64, but JAX is in float32 mode, where quadratic forms of PSD models "
-    'lose all their digits. Add jax.config.update("jax_enable_x64", True) at the top of your '
-    "programme, before any array is made."
+    "psdfilter computes in float64, but JAX is in float32 mode, where quadratic forms of PSD "
+    'models lose all their digits. Add jax.config.update("jax_enable_x64", True) at the top of '
+    "your programme, before any array is made."
 )
 
 
@@ -44,8 +44,8 @@ def check_values(value: Array, ok: Bool[Array, "..."], message: str) -> Array:
     return eqx.error_if(value, ~jnp.all(ok), message)
 
 
-def as_floats(name: str, value: Numbers, *, ndim: int | None = None) -> Array:
-    """`value` as a float64 array with `ndim` axes and finite entries."""
+def as_reals(name: str, value: Numbers) -> Array:
+    """`value` as a float64 array of any shape, infinities and NaN let through."""
     require_x64()
     try:
         array = jnp.asarray(value)
@@ -55,24 +55,35 @@ def as_floats(name: str, value: Numbers, *, ndim: int | None = None) -> Array:
         ) from None
     if jnp.issubdtype(array.dtype, jnp.complexfloating) or array.dtype == jnp.bool_:
         raise ValueError(f"{name} must hold real numbers, got dtype {array.dtype}")
-    array = array.astype(jnp.float64)
+    return array.astype(jnp.float64)
+
+
+def as_floats(name: str, value: Numbers, *, ndim: int | None = None) -> Array:
+    """`value` as a float64 array with `ndim` axes and finite entries."""
+    array = as_reals(name, value)
     if ndim is not None and array.ndim != ndim:
         raise ValueError(f"{name} must have {ndim} axes, got shape {array.shape}")
-    if is_concrete(array):
-        bad = ~np.isfinite(np.asarray(array))
-        if bad.any():
-            where = tuple(int(i) for i in np.argwhere(bad)[0])
-            raise ValueError(
-                f"{name} must be finite, got {np.asarray(array)[where]} at index {where} "
-                f"({int(bad.sum())} such entries)"
-            )
+    require_finite(name, array)
     return array
+
+
+def require_finite(name: str, array: Array) -> None:
+    """Stop if a concrete array holds an infinity or a NaN, and say where."""
+    if not is_concrete(array):
+        return
+    values = np.asarray(array)
+    bad = ~np.isfinite(values)
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise ValueError(
+            f"{name} must be finite, got {values[where]} at index {where} "
+            f"({int(bad.sum())} such entries)"
+        )
 
 
 def as_points(name: str, value: Numbers, dim: int) -> Array:
     """`value` as points `(..., dim)`; a bare number is a point of a one-dimensional space."""
-    require_x64()
-    array = jnp.asarray(value, dtype=jnp.float64)
+    array = as_reals(name, value)
     if array.ndim == 0 and dim == 1:
         array = array[None]
     if array.ndim == 0 or array.shape[-1] != dim:

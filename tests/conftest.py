@@ -1,4 +1,4 @@
-"""Settings shared by all tests: float64, no silent broadcasting, shape checks on private kernels."""
+"""Settings of all tests: float64, no silent broadcasting, shape checks on private kernels."""
 
 import jax
 from hypothesis import HealthCheck, settings

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._checks import Numbers, as_points, is_concrete, require_x64
+from .._checks import Numbers, as_points, as_reals, is_concrete
 
 
 class Box(eqx.Module):
@@ -19,9 +19,8 @@ class Box(eqx.Module):
     upper: Float[Array, " d"]
 
     def __init__(self, lower: Numbers, upper: Numbers):
-        require_x64()
-        self.lower = jnp.atleast_1d(jnp.asarray(lower, dtype=jnp.float64))
-        self.upper = jnp.atleast_1d(jnp.asarray(upper, dtype=jnp.float64))
+        self.lower = jnp.atleast_1d(as_reals("lower", lower))
+        self.upper = jnp.atleast_1d(as_reals("upper", upper))
         if self.lower.ndim != 1 or self.lower.shape != self.upper.shape:
             raise ValueError(
                 "lower and upper must be two vectors of one length, got shapes "

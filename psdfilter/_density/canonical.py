@@ -22,6 +22,16 @@ from .generalized import GeneralizedGaussianPSD, PairwiseGaussianPSD, pairwise
 Generalized = GeneralizedGaussianPSD | PairwiseGaussianPSD
 
 
+def _definite_cholesky(matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """R with R R' = P, and NaN unless P is positive definite beyond rounding.
+
+    Rounding alone leaves pivots of about d eps P_ii in a singular P, which LAPACK would accept.
+    """
+    chol = jnp.linalg.cholesky(matrix)
+    floor = 4 * matrix.shape[0] * jnp.finfo(matrix.dtype).eps * jnp.diagonal(matrix)
+    return jnp.where(jnp.all(jnp.square(jnp.diagonal(chol)) > floor), chol, jnp.nan)
+
+
 def _log_mass(chol: Float[Array, "d d"]) -> Float[Array, ""]:
     """log C(P) for P = R R'."""
     return 0.5 * chol.shape[0] * jnp.log(jnp.pi) - jnp.sum(jnp.log(jnp.diagonal(chol)))
@@ -31,7 +41,7 @@ def _gaussian_integral(
     precision: Float[Array, "d d"], linear: Float[Array, " d"], offset: Float[Array, ""]
 ) -> Float[Array, ""]:
     """log int exp(c + 2 h'x - x'Px) dx = c + |R^{-1} h|^2 + log C(P); NaN unless P > 0."""
-    chol = jnp.linalg.cholesky(precision)
+    chol = _definite_cholesky(precision)
     white = solve_triangular(chol, linear, lower=True)
     return offset + white @ white + _log_mass(chol)
 
@@ -85,7 +95,7 @@ def _partial_component(
 def _marginal_component(
     precision: Array, linear: Array, offset: Array, x: np.ndarray, y: np.ndarray
 ) -> tuple[Array, Array, Array]:
-    chol = jnp.linalg.cholesky(precision[np.ix_(y, y)])
+    chol = _definite_cholesky(precision[np.ix_(y, y)])
     half = solve_triangular(chol, precision[np.ix_(y, x)], lower=True)
     white = solve_triangular(chol, linear[y], lower=True)
     return (
@@ -123,14 +133,16 @@ def marginal(f: Generalized, keep: tuple[int, ...], drop: tuple[int, ...]) -> Ge
 def _shared_marginal(
     f: GeneralizedGaussianPSD, x: np.ndarray, y: np.ndarray
 ) -> GeneralizedGaussianPSD:
-    """The pair term splits: with w_i = R^{-1} h_yi and R R' = P_yy,
+    """Marginal of a model with one P, whose pair terms split.
+
+    With w_i = R^{-1} h_yi and R R' = P_yy,
 
         (h_i + h_j)' (2 P_yy)^{-1} (h_i + h_j) = |w_i|^2 + |w_j|^2 - |w_i - w_j|^2 / 2,
 
     so the cross term is a Gaussian kernel that goes into A by a Schur product.
     """
     matrix = f.precision
-    chol = jnp.linalg.cholesky(matrix[np.ix_(y, y)])
+    chol = _definite_cholesky(matrix[np.ix_(y, y)])
     half = solve_triangular(chol, matrix[np.ix_(y, x)], lower=True)
     white = solve_triangular(chol, f.linear[:, y].T, lower=True).T
     distance = jnp.sum(jnp.square(white[:, None] - white[None, :]), axis=-1)
@@ -207,7 +219,7 @@ def moments(f: Generalized) -> tuple[Float[Array, " d"], Float[Array, "d d"], Fl
     pairs = pairwise(f)
 
     def solve(precision: Array, linear: Array) -> tuple[Array, Array]:
-        chol = jnp.linalg.cholesky(precision)
+        chol = _definite_cholesky(precision)
         root = solve_triangular(chol, jnp.eye(f.dim), lower=True)
         return root.T @ (root @ linear), 0.5 * root.T @ root
 

@@ -21,7 +21,7 @@ class Compression(NamedTuple):
     `lost_mass` is in the units of int f. For a rank truncation it is int |f - model|, exactly, and
     at most twice its share of int f is lost in total variation after normalising. For a projection
     it is sum_r int |g_r - P g_r|^2 of the columns g = L'k, for which int |f - model| is at most
-    2 sqrt(lost_mass int f).
+    2 sqrt(lost_mass int f). After both it is their sum, and that bound holds.
     """
 
     model: GaussianPSD

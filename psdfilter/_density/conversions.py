@@ -66,7 +66,9 @@ def _lowest(array: Array) -> str:
     return f"{float(jnp.min(array)):.6g}" if is_concrete(array) else "a negative one"
 
 
-def from_linear(anchors: Numbers | TensorGrid, coefficients: Numbers, precision: Numbers):
+def from_linear(
+    anchors: Numbers | TensorGrid, coefficients: Numbers, precision: Numbers
+) -> GaussianPSD:
     """(sum_i a_i k_i(x))^2, the square of a Gaussian linear model: A = a a'."""
     return GaussianPSD(anchors, as_floats("coefficients", coefficients, ndim=1), precision)
 
@@ -143,7 +145,9 @@ def change_units(
     center: Numbers,
     scale: Numbers,
 ) -> GaussianPSD | GeneralizedGaussianPSD | PairwiseGaussianPSD:
-    """The density of x = center + scale z when z has density f: f((x - center)/scale)/prod scale."""
+    """f((x - center) / scale) / prod scale: the density of x = center + scale z if z has f."""
+    if not isinstance(f, GaussianPSD | GeneralizedGaussianPSD | PairwiseGaussianPSD):
+        raise ValueError(f"f must be a PSD model, got {type(f).__name__}")
     s = as_precision("scale", scale, f.dim)
     c = as_floats("center", center)
     c = jnp.full((f.dim,), c) if c.ndim == 0 else c

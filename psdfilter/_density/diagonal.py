@@ -80,7 +80,7 @@ def partial(
 def marginal(
     f: GaussianPSD, keep: tuple[int, ...], drop: tuple[int, ...], box: Box | None
 ) -> GaussianPSD:
-    """int f(x, y) dy: A' = A o G_y; on a grid L' = L (I x root G_y), brought back to m_x columns."""
+    """int f(x, y) dy: A' = A o G_y; on a grid L' = L (I x root G_y), shrunk to m_x columns."""
     dropped = _keep(f.anchors, drop)
     pairs = pair_integrals(
         dropped, f.precision[np.asarray(drop)], None if box is None else box.keep(drop)
@@ -255,7 +255,8 @@ def weighted_gram(
 
     block = max(1, _ENTRIES_PER_BLOCK // (k.size * f.dim))
     pairs = jnp.stack([anchors[i], anchors[j]], axis=1)
-    sums, peaks = jax.lax.map(one_pair, pairs, batch_size=min(block, i.size))
+    # Recomputed in the backward pass, which would else keep every block.
+    sums, peaks = jax.lax.map(jax.checkpoint(one_pair), pairs, batch_size=min(block, i.size))
     top = jax.lax.stop_gradient(jnp.max(peaks))
     entries = sums * jnp.exp(peaks - top)
     gram = jnp.zeros((anchors.shape[0],) * 2).at[i, j].set(entries).at[j, i].set(entries)

@@ -15,7 +15,7 @@ from .operations import BoxLike, Model, as_model, marginal, optional_box, positi
 from .pairs import joint_matrices, pair_integrals, quadratic_form
 from .psd import GaussianPSD
 
-_NO_MASS = "f must have positive mass on the box to have moments, got zero"
+_NO_MASS = "f must have positive mass on the box (on R^d a finite mass as well) to have moments"
 
 
 def moments(f: Model, box: BoxLike | None = None) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
@@ -31,8 +31,8 @@ def moments(f: Model, box: BoxLike | None = None) -> tuple[Float[Array, " d"], F
         mean, covariance, mass = _generalized_moments(f)
     else:
         raise ValueError("box must be None for a generalised model, whose moments are over R^d")
-    mean = check_values(mean, (mass > 0) & jnp.isfinite(mass), _NO_MASS)
-    return mean, covariance
+    usable = (mass > 0) & jnp.isfinite(mass)
+    return check_values(mean, usable, _NO_MASS), check_values(covariance, usable, _NO_MASS)
 
 
 _generalized_moments = eqx.filter_jit(canonical.moments)
@@ -70,10 +70,12 @@ def _diagonal_moments(f: GaussianPSD, box: Box | None) -> tuple[Array, Array, Ar
 
 
 def effective_box(f: Model, box: Box | None = None) -> Box:
-    """A finite box outside of which f holds no mass that float64 could see.
+    """A finite box outside of which f holds no share of its mass that float64 could see.
 
     The anchors and 6.5 widths 1 / sqrt(2 eta) around them (exp(-6.5^2) = 4e-19), cut to `box`; for
-    generalised models the centres of all pairs and as many of their widths.
+    generalised models the centres of all pairs and as many of their widths. In a box out in the
+    tail the mass sits at the edge next to the anchors and falls from there at least as fast as a
+    bump does, so as many widths from that edge are kept.
     """
     if isinstance(f, GaussianPSD):
         points = expand(f.anchors)
@@ -86,11 +88,12 @@ def effective_box(f: Model, box: Box | None = None) -> Box:
         centers = jnp.einsum("ijkd,ijke,ije->ijd", inverse, inverse, pairs.linear)
         margins = 6.5 * jnp.sqrt(jnp.sum(jnp.square(inverse), axis=-2))
         low, high = jnp.min(centers - margins, (0, 1)), jnp.max(centers + margins, (0, 1))
+        margin = jnp.max(margins, (0, 1))
     if box is not None:
-        low, high = jnp.maximum(low, box.lower), jnp.minimum(high, box.upper)
-        # A box in the far tail does not meet the bulk of f: keep the box itself.
-        outside = low >= high
-        low, high = jnp.where(outside, box.lower, low), jnp.where(outside, box.upper, high)
+        low, high = (
+            jnp.maximum(box.lower, jnp.minimum(low, box.upper - margin)),
+            jnp.minimum(box.upper, jnp.maximum(high, box.lower + margin)),
+        )
     return Box(low, high)
 
 
@@ -163,13 +166,16 @@ def _quantile(line: Model, q: Float[Array, " n"], interval: Box | None, log_mass
 def quantile(f: Model, axis: int, q: Numbers, box: BoxLike | None = None) -> Float[Array, "..."]:
     """The t with P(x_axis <= t) = q, by bisection of the closed-form distribution function.
 
-    Differentiable in f by the implicit function theorem.
+    Differentiable in f by the implicit function theorem. q = 0 and q = 1 give the bounds of the
+    box, infinite on R^d.
     """
     line, interval = _line_model(f, axis, box)
     levels = as_floats("q", q)
     levels = check_values(levels, (levels >= 0) & (levels <= 1), f"q must lie in [0, 1], got {q}")
     log_mass = positive_mass(line, interval)
-    return _quantile(line, levels.ravel(), interval, log_mass).reshape(levels.shape)
+    inner = _quantile(line, levels.ravel(), interval, log_mass).reshape(levels.shape)
+    low, high = (-jnp.inf, jnp.inf) if interval is None else (interval.lower[0], interval.upper[0])
+    return jnp.where(levels == 0, low, jnp.where(levels == 1, high, inner))
 
 
 @eqx.filter_jit
@@ -203,12 +209,12 @@ def _mode(f: Model, room: Box, starts: Float[Array, "n d"], num: int) -> Float[A
 def mode(f: Model, box: BoxLike | None = None, *, num_starts: int = 8) -> Float[Array, " d"]:
     """argmax f over the box, by quasi-Newton ascent from the best of many points.
 
-    Starts are the `num_starts` highest of: the anchors, the midpoints of pairs, and a grid over the
-    box. A peak narrower than all of these can be missed only if f has none of them on its flank.
+    Starts are the `num_starts` highest of the anchors and of a grid over the box: a peak is missed
+    if none of these lies on its flank, or if they all lie on others.
     """
     f = as_model("f", f)
     room = effective_box(f, optional_box(box, f.dim))
-    per_axis = max(2, int(round(1024 ** (1 / f.dim))))
+    per_axis = max(2, round(1024 ** (1 / f.dim)))
     unit = jnp.linspace(-0.995, 0.995, per_axis)
     mesh = TensorGrid([unit] * f.dim).points()
     starts = room.from_unit(mesh)

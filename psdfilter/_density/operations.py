@@ -48,13 +48,14 @@ def scaled_integral(f: Model, box: BoxLike | None) -> tuple[Float[Array, ""], Fl
     f = as_model("f", f)
     domain = optional_box(box, f.dim)
     if domain is not None and not isinstance(f, GaussianPSD):
-        check_values(
+        lower = check_values(
             domain.lower,
             canonical.off_diagonal(f) == 0,
             "box must be None for a generalised model whose precision couples its axes: box "
             "integrals have a closed form only for diagonal precisions. Integrate over R^d, or by "
             "quadrature of f",
         )
+        domain = eqx.tree_at(lambda b: b.lower, domain, lower)
     mass, log_scale = _scaled_integral(f, domain)
     mass = check_values(
         mass,
@@ -97,6 +98,7 @@ def normalize(f: Model, box: BoxLike | None = None) -> Model:
 
 def scale(f: Model, log_factor: Numbers) -> Model:
     """exp(log_factor) f."""
+    f = as_model("f", f)
     shifted = f.log_scale + as_floats("log_factor", log_factor, ndim=0)
     return eqx.tree_at(lambda m: m.log_scale, f, shifted)
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._checks import Numbers, as_floats, as_points, is_concrete
+from .._checks import Numbers, as_floats, as_points, is_concrete, require_finite
 from .._gaussian.linalg import psd_root
 from .anchors import TensorGrid, as_anchors, dimension, num_points, shifted_feature_product
 
@@ -34,15 +34,21 @@ class AbstractDensity(eqx.Module):
 
     def __call__(self, x: Numbers) -> Float[Array, "..."]:
         """f(x), never negative."""
-        return _over_points(self, as_points("x", x, self.dim), "value")
+        return _over_points(self, _finite_points(x, self.dim), "value")
 
     def log_density(self, x: Numbers) -> Float[Array, "..."]:
         """log f(x), finite far from all anchors; -inf where f is exactly zero."""
-        return _over_points(self, as_points("x", x, self.dim), "log")
+        return _over_points(self, _finite_points(x, self.dim), "log")
 
     def gradient(self, x: Numbers) -> Float[Array, "... d"]:
         """The gradient of f in x."""
-        return _over_points(self, as_points("x", x, self.dim), "gradient")
+        return _over_points(self, _finite_points(x, self.dim), "gradient")
+
+
+def _finite_points(x: Numbers, dim: int) -> Float[Array, "... d"]:
+    points = as_points("x", x, dim)
+    require_finite("x", points)
+    return points
 
 
 @eqx.filter_jit

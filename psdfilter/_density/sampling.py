@@ -1,6 +1,7 @@
 """Independent draws from a PSD model on a box, by two methods that share nothing but box masses."""
 
 import math
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -8,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._checks import as_count, as_key
+from .._checks import as_count, as_key, check_values
 from .._gaussian.integrals import scaled_interval_mass
 from .anchors import expand
 from .box import Box, as_box
-from .operations import BoxLike, positive_mass
+from .moments import effective_box
+from .operations import BoxLike, scaled_integral
 from .psd import GaussianPSD
 
 # Draws handled together: each holds a few m x m tables.
@@ -32,15 +34,16 @@ def sample(
 
     Args:
         f: the model, not necessarily normalised.
-        box: a bounded box; a pair (lower, upper) will do.
+        box: where; a pair (lower, upper) will do. Infinite bounds are cut where f has no mass left.
         key: a JAX random key.
         num: how many.
         method: "cdf" draws one coordinate after the other by inverting its closed-form conditional
-            distribution function; "bisection" halves the box axis by axis, going left with the
-            probability of the left half, and is uniform in the last cell.
+            distribution function, and draws have derivatives in f; "bisection" halves the box axis
+            by axis, going left with the probability of the left half, and is uniform in the last
+            cell: no derivatives.
         resolution: "cdf": where the inversion stops; "bisection": the width of the last cell; both
-            as a share of the box. Bisection's total variation error is at most half the cell
-            diameter times int |grad f| / int f.
+            as a share of the part of the box where f has mass. The total variation error of
+            bisection is at most half the cell diameter times int |grad f| / int f.
     """
     if not isinstance(f, GaussianPSD):
         raise ValueError(f"f must be a GaussianPSD, got {type(f).__name__}")
@@ -51,122 +54,164 @@ def sample(
         raise ValueError(f'method must be "cdf" or "bisection", got {method!r}')
     if not 0 < resolution < 1:
         raise ValueError(f"resolution must lie in (0, 1), got {resolution}")
-    positive_mass(f, domain)
+    mass, _ = scaled_integral(f, domain)
+    lower = check_values(
+        domain.lower, mass > 0, "f must have positive mass on the box, got zero: nothing to draw"
+    )
+    room = effective_box(f, eqx.tree_at(lambda b: b.lower, domain, lower))
     draw = _draw_by_cdf if method == "cdf" else _draw_by_bisection
-    return draw(f, domain, key, count, math.ceil(-math.log2(resolution)))
+    return draw(f, room, key, count, math.ceil(-math.log2(resolution)))
 
 
-def _unordered_pairs(f: GaussianPSD):
-    """Weights 2 A_ij k_{eta/2}(X_i, X_j) per axis exponent, and midpoints, of pairs i <= j."""
+class _Pairs(NamedTuple):
+    """Unordered pairs i <= j of anchors: weights 2 A_ij, exponents per axis, midpoints.
+
+    Masses are kept as a number times the exponential of an exponent until they are added up, so
+    that a box far out in the tail is sampled as well as any other.
+    """
+
+    i: np.ndarray
+    j: np.ndarray
+    weights: Float[Array, " k"]
+    exponents: Float[Array, "k d"]
+    middles: Float[Array, "k d"]
+
+
+def _unordered_pairs(f: GaussianPSD) -> _Pairs:
     x = expand(f.anchors)
     i, j = np.triu_indices(f.order)
     twice = jnp.asarray(np.where(i == j, 1.0, 2.0))
     weights = twice * jnp.sum(f.factor[i] * f.factor[j], axis=-1)
     exponents = -0.5 * f.precision[None, :] * jnp.square(x[i] - x[j])
-    return i, j, weights, exponents, 0.5 * (x[i] + x[j])
+    return _Pairs(i, j, weights, exponents, 0.5 * (x[i] + x[j]))
 
 
 def _block(num_pairs: int) -> int:
     return max(1, _ENTRIES_PER_BLOCK // num_pairs)
 
 
+# Both samplers run through the axes in a loop of the compiled programme, with the axis as a traced
+# index: the programme, and the time to compile it, does not grow with the dimension.
+
+
 @eqx.filter_jit
 def _draw_by_bisection(
     f: GaussianPSD, box: Box, key: PRNGKeyArray, num: int, num_halvings: int
 ) -> Float[Array, "n d"]:
-    _, _, weights, exponents, middles = _unordered_pairs(f)
-    weights = weights * jnp.exp(jnp.sum(exponents, axis=1))
+    pairs = _unordered_pairs(f)
     kappa = 2 * f.precision
-    wholes = []
-    for axis in range(f.dim):
-        mass, tail = scaled_interval_mass(
-            box.lower[axis], box.upper[axis], middles[:, axis], kappa[axis]
+    own = jnp.sum(pairs.exponents, axis=1)
+    wholes, tails = jax.vmap(scaled_interval_mass)(box.lower, box.upper, pairs.middles.T, kappa)
+    numbers = jnp.arange(f.dim)[:, None]
+
+    def halve(carry, step):
+        lower, upper, masses, tails = carry
+        axis, step_key = step
+        low, high, middles = lower[axis], upper[axis], pairs.middles[:, axis]
+        middle = 0.5 * (low + high)
+        others = pairs.weights * jnp.prod(jnp.where(numbers == axis, 1.0, masses), axis=0)
+        exponent = own - jnp.sum(jnp.where(numbers == axis, 0.0, tails), axis=0)
+        bounds = jnp.stack([low, middle]), jnp.stack([middle, high])
+        halves, half_tails = jax.vmap(scaled_interval_mass, (0, 0, None, None))(
+            *bounds, middles, kappa[axis]
         )
-        wholes.append(mass * jnp.exp(-tail))
-
-    def axis_mass(low: Array, high: Array, axis: int) -> Array:
-        mass, tail = scaled_interval_mass(low, high, middles[:, axis], kappa[axis])
-        return mass * jnp.exp(-tail)
-
-    def halve(carry, step_key):
-        lower, upper, masses = carry
-        keys = jax.random.split(step_key, f.dim)
-        for axis in range(f.dim):
-            middle = 0.5 * (lower[axis] + upper[axis])
-            others = weights
-            for k in range(f.dim):
-                others = others * masses[k] if k != axis else others
-            left = axis_mass(lower[axis], middle, axis)
-            right = axis_mass(middle, upper[axis], axis)
-            mass_left = jnp.maximum(jnp.sum(others * left), 0.0)
-            mass_right = jnp.maximum(jnp.sum(others * right), 0.0)
-            total = mass_left + mass_right
-            # A cell whose two masses both round to zero is entered with probability zero; should
-            # rounding lead there, either half is as good.
-            share = jnp.where(total > 0, mass_left / jnp.where(total > 0, total, 1.0), 0.5)
-            go_left = jax.random.uniform(keys[axis]) < share
-            lower = lower.at[axis].set(jnp.where(go_left, lower[axis], middle))
-            upper = upper.at[axis].set(jnp.where(go_left, middle, upper[axis]))
-            chosen = jnp.where(go_left, left, right)
-            # Only ratios matter: rescaled, the masses of ever smaller cells stay of size one.
-            peak = jnp.max(chosen)
-            chosen = chosen / jnp.where(peak > 0, peak, 1.0)
-            masses = tuple(chosen if k == axis else m for k, m in enumerate(masses))
-        return (lower, upper, masses), None
+        exponents = exponent[None, :] - half_tails
+        terms = others[None, :] * halves * jnp.exp(exponents - jnp.max(exponents))
+        mass_left, mass_right = jnp.maximum(jnp.sum(terms, axis=1), 0.0)
+        total = mass_left + mass_right
+        # A cell whose two masses both round to zero is entered with probability zero; should
+        # rounding lead there, either half is as good.
+        share = jnp.where(total > 0, mass_left / jnp.where(total > 0, total, 1.0), 0.5)
+        side = jnp.where(jax.random.uniform(step_key) < share, 0, 1)
+        # Only ratios matter: rescaled, the masses of ever smaller cells stay of size one.
+        chosen, largest = halves[side], jnp.max(halves[side])
+        masses = masses.at[axis].set(chosen / jnp.where(largest > 0, largest, 1.0))
+        tails = tails.at[axis].set(half_tails[side])
+        lower, upper = (
+            old.at[axis].set(b[side]) for old, b in zip((lower, upper), bounds, strict=True)
+        )
+        return (lower, upper, masses, tails), None
 
     def one(draw_key: PRNGKeyArray) -> Float[Array, " d"]:
         walk, last = jax.random.split(draw_key)
-        start = (box.lower, box.upper, tuple(wholes))
-        (lower, upper, _), _ = jax.lax.scan(halve, start, jax.random.split(walk, num_halvings))
-        return lower + (upper - lower) * jax.random.uniform(last, (f.dim,))
+        num_steps = f.dim * num_halvings
+        steps = jnp.arange(num_steps) % f.dim, jax.random.split(walk, num_steps)
+        start = (box.lower, box.upper, wholes, tails)
+        (lower, upper, _, _), _ = jax.lax.scan(halve, start, steps)
+        # A draw jumps where a choice flips: it has no derivative, rather than a wrong one.
+        corner, width = jax.lax.stop_gradient((lower, upper - lower))
+        return corner + width * jax.random.uniform(last, (f.dim,))
 
     keys = jax.random.split(key, num)
-    return jax.lax.map(one, keys, batch_size=min(num, _block(weights.size)))
+    return jax.lax.map(one, keys, batch_size=min(num, _block(pairs.weights.size)))
+
+
+class _Line(NamedTuple):
+    """F(t) = sum_k w_k exp(e_k) int_lower^t exp(-kappa (s - m_k)^2) ds."""
+
+    weights: Float[Array, " k"]
+    exponents: Float[Array, " k"]
+    middles: Float[Array, " k"]
+    kappa: Float[Array, ""]
+    lower: Float[Array, ""]
+
+    def mass_below(self, t: Float[Array, ""]) -> Float[Array, ""]:
+        mass, tail = scaled_interval_mass(self.lower, t, self.middles, self.kappa)
+        return jnp.sum(self.weights * mass * jnp.exp(self.exponents - tail))
+
+    def density(self, t: Float[Array, ""]) -> Float[Array, ""]:
+        power = self.exponents - self.kappa * jnp.square(t - self.middles)
+        return jnp.sum(self.weights * jnp.exp(power))
+
+
+def _invert(
+    line: _Line, target: Float[Array, ""], upper: Float[Array, ""], num_halvings: int
+) -> Float[Array, ""]:
+    """The t with F(t) = target, differentiable in all of them: dt = (dtarget - dF) / F'."""
+    still, level = jax.lax.stop_gradient((line, target))
+
+    def halve(_, bracket):
+        low, high = bracket
+        middle = 0.5 * (low + high)
+        left = still.mass_below(middle) < level
+        return jnp.where(left, middle, low), jnp.where(left, high, middle)
+
+    ends = jax.lax.stop_gradient((line.lower, upper))
+    low, high = jax.lax.fori_loop(0, num_halvings, halve, ends)
+    root = 0.5 * (low + high)
+    # A step of Newton's method whose value is zero and whose derivative is that of the root.
+    gap, slope = target - line.mass_below(root), still.density(root)
+    gap = gap - jax.lax.stop_gradient(gap)
+    return root + gap / jnp.where(slope > 0, slope, jnp.inf)
 
 
 @eqx.filter_jit
 def _draw_by_cdf(
     f: GaussianPSD, box: Box, key: PRNGKeyArray, num: int, num_halvings: int
 ) -> Float[Array, "n d"]:
-    i, j, weights, exponents, middles = _unordered_pairs(f)
+    pairs = _unordered_pairs(f)
     x = expand(f.anchors)
     kappa = 2 * f.precision
-    # later[l]: weights with the axes after l integrated out over the box.
-    later = [weights]
-    for axis in reversed(range(1, f.dim)):
-        mass, tail = scaled_interval_mass(
-            box.lower[axis], box.upper[axis], middles[:, axis], kappa[axis]
-        )
-        later.insert(0, later[0] * mass * jnp.exp(exponents[:, axis] - tail))
+    wholes, tails = jax.vmap(scaled_interval_mass)(box.lower, box.upper, pairs.middles.T, kappa)
+    # Row l: weights and exponents with the axes after l integrated out over the box.
+    after = np.triu(np.ones((f.dim, f.dim), dtype=bool), 1)[:, :, None]
+    weights = pairs.weights[None, :] * jnp.prod(jnp.where(after, wholes[None], 1.0), axis=1)
+    exponents = jnp.sum(jnp.where(after, pairs.exponents.T[None] - tails[None], 0.0), axis=1)
 
-    def invert(weight: Array, axis: int, level: Array) -> Array:
-        weight = weight * jnp.exp(exponents[:, axis])
-
-        def below(t: Array) -> Array:
-            mass, tail = scaled_interval_mass(box.lower[axis], t, middles[:, axis], kappa[axis])
-            return jnp.sum(weight * mass * jnp.exp(-tail))
-
-        target = level * below(box.upper[axis])
-
-        def halve(_, bracket):
-            low, high = bracket
-            middle = 0.5 * (low + high)
-            left = below(middle) < target
-            return jnp.where(left, middle, low), jnp.where(left, high, middle)
-
-        ends = (box.lower[axis], box.upper[axis])
-        low, high = jax.lax.fori_loop(0, num_halvings, halve, ends)
-        return 0.5 * (low + high)
+    def coordinate(log_kernel: Float[Array, " m"], step):
+        axis, level = step
+        known = log_kernel[pairs.i] + log_kernel[pairs.j]
+        # A part of the interval has no smaller tail than the whole: no exponential overflows.
+        exponent = exponents[axis] + known + pairs.exponents[:, axis]
+        exponent = exponent - jax.lax.stop_gradient(jnp.max(exponent - tails[axis]))
+        target = level * jnp.sum(weights[axis] * wholes[axis] * jnp.exp(exponent - tails[axis]))
+        line = _Line(weights[axis], exponent, pairs.middles[:, axis], kappa[axis], box.lower[axis])
+        value = _invert(line, target, box.upper[axis], num_halvings)
+        return log_kernel - f.precision[axis] * jnp.square(value - x[:, axis]), value
 
     def one(draw_key: PRNGKeyArray) -> Float[Array, " d"]:
-        levels = jax.random.uniform(draw_key, (f.dim,))
-        log_kernel = jnp.zeros(f.order)
-        point = []
-        for axis in range(f.dim):
-            known = jnp.exp(log_kernel - jnp.max(log_kernel))
-            point.append(invert(later[axis] * known[i] * known[j], axis, levels[axis]))
-            log_kernel = log_kernel - f.precision[axis] * jnp.square(point[-1] - x[:, axis])
-        return jnp.stack(point)
+        steps = jnp.arange(f.dim), jax.random.uniform(draw_key, (f.dim,))
+        return jax.lax.scan(coordinate, jnp.zeros(f.order), steps)[1]
 
     keys = jax.random.split(key, num)
-    return jax.lax.map(one, keys, batch_size=min(num, _block(weights.size)))
+    return jax.lax.map(one, keys, batch_size=min(num, _block(pairs.weights.size)))

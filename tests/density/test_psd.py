@@ -4,19 +4,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DIAGONAL, definition, make, seeds
+from helpers import KINDS, definition, make, representative, seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
 import psdfilter as psd
 
-kinds = st.sampled_from(sorted(DIAGONAL))
+kinds = st.sampled_from(KINDS)
 
 
 @pytest.mark.parametrize("dim", [1, 2, 3])
 @given(kind=kinds, seed=seeds)
 def test_evaluation_equals_the_defining_sum(dim, kind, seed):
-    f = make(kind, seed, dim)
+    f = make(representative(kind, dim), seed, dim)
     x = np.random.default_rng(seed).uniform(-2, 2, (7, dim))
     np.testing.assert_allclose(
         f(x), definition(f, x), rtol=1e-9, atol=1e-13 * definition(f, x).max()
@@ -28,12 +28,12 @@ def test_evaluation_equals_the_defining_sum(dim, kind, seed):
 @pytest.mark.parametrize("dim", [1, 2, 3])
 @given(kind=kinds, seed=seeds)
 def test_gradient_matches_finite_differences(dim, kind, seed):
-    f = make(kind, seed, dim)
+    f = make(representative(kind, dim), seed, dim)
     x = np.random.default_rng(seed).uniform(-1, 1, dim)
     step = 1e-5
-    numeric = [(f(x + step * e) - f(x - step * e)) / (2 * step) for e in np.eye(dim)]
+    numeric = (f(x + step * np.eye(dim)) - f(x - step * np.eye(dim))) / (2 * step)
     size = float(f(x)) + float(np.max(np.abs(numeric)))
-    np.testing.assert_allclose(f.gradient(x), np.stack(numeric), rtol=1e-5, atol=1e-6 * size)
+    np.testing.assert_allclose(f.gradient(x), numeric, rtol=1e-5, atol=1e-6 * size)
 
 
 @given(kind=kinds, seed=seeds)
@@ -167,5 +167,5 @@ def test_box_units_round_trip():
     x = np.random.default_rng(0).uniform([-2, 5], [4, 6], (10, 2))
     np.testing.assert_allclose(box.from_unit(box.to_unit(x)), x, rtol=1e-14)
     np.testing.assert_allclose(box.to_unit([[4.0, 5.0]]), [[1.0, -1.0]])
-    assert bool(box.contains([0.0, 5.5])) and not bool(box.contains([0.0, 6.5]))
+    np.testing.assert_array_equal(box.contains([[0.0, 5.5], [0.0, 6.5]]), [True, False])
     np.testing.assert_allclose(box.volume, 6.0)

@@ -1,0 +1,105 @@
+"""Quantiles, draws and expectations from densities at Gauss-Legendre nodes.
+
+Densities are smooth and the nodes resolve them, so a density is its interpolating polynomial: its
+distribution function is that polynomial's integral, inverted by bisection.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from .spectrum import legendre_transform
+
+
+def _integrated_basis(x: Float[Array, " n"], num: int) -> Float[Array, "n k"]:
+    """int_{-1}^x P_k for k < num: (P_{k+1} - P_{k-1}) / (2 k + 1), and x + 1 for k = 0."""
+
+    def recur(carry, k):
+        before, here = carry
+        after = ((2 * k + 1) * x * here - k * before) / (k + 1)
+        return (here, after), (after - before) / (2 * k + 1)
+
+    degrees = jnp.arange(1.0, num)
+    _, rest = jax.lax.scan(recur, (jnp.ones_like(x), x), degrees)
+    return jnp.concatenate([(x + 1.0)[:, None], rest.T], axis=1)
+
+
+def line_quantiles(
+    values: Float[Array, "t n"], q: Float[Array, "t k"], num_halvings: int = 44
+) -> Float[Array, "t k"]:
+    """z with int_{-1}^z f = q int f for densities at n Gauss-Legendre nodes of (-1, 1)."""
+    num = values.shape[1]
+    coefficients = values @ jnp.asarray(legendre_transform(num)[1]).T
+
+    def one(c: Float[Array, " n"], level: Float[Array, ""]) -> Float[Array, ""]:
+        target = level * 2 * c[0]
+
+        def halve(_, bracket):
+            low, high = bracket
+            middle = 0.5 * (low + high)
+            below = (_integrated_basis(middle[None], num)[0] @ c) < target
+            return jnp.where(below, middle, low), jnp.where(below, high, middle)
+
+        low, high = jax.lax.fori_loop(0, num_halvings, halve, (-jnp.ones(()), jnp.ones(())))
+        return 0.5 * (low + high)
+
+    return jax.vmap(jax.vmap(one, (None, 0)))(coefficients, q)
+
+
+def axis_marginal(
+    values: Float[Array, "t n"], shape: tuple[int, ...], weights: tuple[Array, ...], axis: int
+) -> Float[Array, "t k"]:
+    """Values of the marginal of one axis at its nodes."""
+    tensor = values.reshape(values.shape[0], *shape)
+    for other in reversed(range(len(shape))):
+        if other != axis:
+            tensor = jnp.tensordot(tensor, weights[other], axes=(other + 1, 0))
+    return tensor
+
+
+def _interpolation(x: Float[Array, ""], num: int) -> Float[Array, " n"]:
+    """Weights that evaluate at x the polynomial through values at n Gauss-Legendre nodes."""
+    _, transform = legendre_transform(num)
+
+    def recur(carry, k):
+        before, here = carry
+        after = ((2 * k + 1) * x * here - k * before) / (k + 1)
+        return (here, after), here
+
+    _, polynomials = jax.lax.scan(recur, (jnp.zeros(()), jnp.ones(())), jnp.arange(0.0, num))
+    return polynomials @ jnp.asarray(transform)
+
+
+def draw(
+    values: Float[Array, " n"],
+    shape: tuple[int, ...],
+    weights: tuple[Array, ...],
+    key: PRNGKeyArray,
+) -> Float[Array, " d"]:
+    """One draw in unit coordinates: axis by axis, each given those before."""
+    levels = jax.random.uniform(key, (len(shape),))
+    point, rest, sizes = [], values, list(shape)
+    for axis in range(len(shape)):
+        line = axis_marginal(rest[None], tuple(sizes), weights[axis:], 0)
+        z = line_quantiles(jnp.maximum(line, 0.0), levels[axis][None, None])[0, 0]
+        point.append(z)
+        if axis + 1 < len(shape):
+            tensor = rest.reshape(sizes[0], -1)
+            rest = jnp.maximum(_interpolation(z, sizes[0]) @ tensor, 0.0)
+            sizes = sizes[1:]
+    return jnp.stack(point)
+
+
+def tensor_weights(weights: tuple[Array, ...]) -> Float[Array, " n"]:
+    """Products of axis weights, first axis slowest."""
+    total = jnp.ones(1)
+    for w in weights:
+        total = (total[:, None] * w[None, :]).ravel()
+    return total
+
+
+def check_level(q: np.ndarray) -> None:
+    """Levels of quantiles lie in [0, 1]."""
+    if np.any(~((q >= 0) & (q <= 1))):
+        raise ValueError(f"q must lie in [0, 1], got {q}")

@@ -1,0 +1,44 @@
+"""A progress bar that appears only for long work, and never where nobody sees it."""
+
+import sys
+from types import TracebackType
+from typing import Any
+
+
+class Bar:
+    """Shown from the first `advance` on, if wanted; by default only on a terminal."""
+
+    def __init__(self, description: str, wanted: bool | None):
+        """`wanted`: True, False, or None for "if the standard error is a terminal"."""
+        self._description = description
+        self._wanted = sys.stderr.isatty() if wanted is None else wanted
+        self._progress: Any = None
+        self._task: Any = None
+
+    def advance(self, fraction: float) -> None:
+        """Move on by a share of the present pass; a full bar starts again."""
+        if not self._wanted:
+            return
+        if self._progress is None:
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self._progress = Progress(console=Console(stderr=True), transient=True)
+            self._progress.start()
+            self._task = self._progress.add_task(self._description, total=1.0)
+        if self._progress.tasks[0].finished:
+            self._progress.reset(self._task)
+        self._progress.update(self._task, advance=fraction)
+
+    def __enter__(self) -> "Bar":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        del kind, error, trace
+        if self._progress is not None:
+            self._progress.stop()

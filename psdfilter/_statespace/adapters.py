@@ -1,0 +1,344 @@
+"""Models in the form that other libraries take them: f, h, Q, R or matrices."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .._checks import Numbers, as_floats
+from .._density.box import Box, as_box
+from .._density.moments import moments
+from .._density.psd import AbstractDensity
+from .boxes import gaussian_box, simulated_box
+from .model import LinearGaussian, StateSpaceModel, call, keywords_of
+from .noise import Noise, as_noise, log_normal
+
+BoxLike = Box | tuple[Numbers, Numbers]
+
+
+def forwarding(fn: Callable[..., Any], names: tuple[str, ...], *sources: Any) -> Callable[..., Any]:
+    """`fn`, with a signature that takes `t` and `inputs` exactly if one of `sources` does.
+
+    A keyword is required if a source requires it.
+    """
+    kinds = inspect.Parameter
+    parameters = [kinds(name, kinds.POSITIONAL_OR_KEYWORD) for name in names]
+    for keyword in ("t", "inputs"):
+        takers = [s for s in sources if keyword in keywords_of(s)]
+        if takers:
+            given = [inspect.signature(s).parameters.get(keyword) for s in takers]
+            required = any(p is not None and p.default is kinds.empty for p in given)
+            default = kinds.empty if required else None
+            parameters.append(kinds(keyword, kinds.KEYWORD_ONLY, default=default))
+
+    def wrapped(*args: Any, **keywords: Any) -> Any:
+        return fn(*args, **keywords)
+
+    wrapped.__name__ = getattr(fn, "__name__", "wrapped")
+    wrapped.__doc__ = fn.__doc__
+    wrapped.__signature__ = inspect.Signature(parameters)
+    return wrapped
+
+
+def additive_gaussian(
+    f: Callable[..., Any],
+    h: Callable[..., Any],
+    Q: Numbers,
+    R: Numbers,
+    m0: Numbers,
+    P0: Numbers,
+    state_box: BoxLike | None = None,
+    observation_box: BoxLike | None = None,
+    *,
+    inputs: Any = None,
+) -> StateSpaceModel:
+    """x' = f(u) + N(0, Q),  y = h(x) + N(0, R),  x_0 ~ N(m0, P0).
+
+    NaN coordinates of y are marginalised exactly. Everything may be traced, so that models can be
+    built inside `jax.grad`.
+
+    Args:
+        f: u (d,) -> mean of the new state (d,), a JAX function; may take `t` and `inputs`.
+        h: x (d,) -> mean of the observation (p,), likewise.
+        Q: a variance, d variances, or a covariance matrix. Independent noise lets every axis be
+            learned apart; correlated noise is taken for d <= 2.
+        R: a variance, p variances, or a covariance matrix.
+        m0: mean of the first state.
+        P0: its covariance, as for Q.
+        state_box: where the state lives. By default quantiles of 512 simulated paths of 64 steps
+            plus a margin, and five standard deviations of the prior; `learn` reports the leak.
+        observation_box: where y lives; needed for laws of y only.
+        inputs: one typical row of inputs, for choosing the box of a model that takes them.
+    """
+    for name, fn in (("f", f), ("h", h)):
+        if not callable(fn):
+            raise ValueError(f"{name} must be a function, got {type(fn).__name__}")
+    mean = _as_mean("m0", m0)
+    dim = mean.shape[0]
+    if state_box is None and inputs is None and _requires(f, "inputs"):
+        raise ValueError(
+            "state_box must be given for an f that takes inputs, or one typical row of them as "
+            "inputs=, so that a box can be simulated"
+        )
+    _check_map("f", f, mean, dim, inputs)
+    num_seen = _check_map("h", h, mean, None, inputs)
+    noise, seen_noise = as_noise("Q", Q, dim), as_noise("R", R, num_seen)
+    prior = as_noise("P0", P0, dim)
+    if dim >= 3 and not noise.is_diagonal:
+        raise ValueError(
+            f"Q must be diagonal for a state of {dim} coordinates: rotate the state, z = V' x with "
+            "Q = V diag(q) V', so that the noise is independent from axis to axis, and pass q as a "
+            "vector. (A traced matrix cannot be looked at: pass its diagonal.)"
+        )
+
+    def move(u: Array, t: Any = None, inputs: Any = None) -> Array:
+        return _vector(call(f, u, t=t, inputs=inputs))
+
+    if state_box is None:
+        box = simulated_box(
+            lambda key: mean + prior.draw(key),
+            lambda key, u, t: move(u, t, inputs) + noise.draw(key),
+            mean,
+            jnp.sqrt(prior.variances),
+        )
+    else:
+        box = as_box("state_box", state_box, dim)
+    seen_box = None
+    if observation_box is not None:
+        seen_box = as_box("observation_box", observation_box, num_seen)
+    return StateSpaceModel(
+        log_prior=lambda x: prior.log_density(x - mean),
+        state_box=box,
+        observation_box=seen_box,
+        **_transition_parts(f, noise),
+        **_observation_parts(h, seen_noise),
+    )
+
+
+def linear_gaussian(
+    F: Numbers,
+    Q: Numbers,
+    H: Numbers | None,
+    R: Numbers | None,
+    m0: Numbers | None,
+    P0: Numbers | None,
+    *,
+    b: Numbers | None = None,
+    d: Numbers | None = None,
+    prior: AbstractDensity | Callable[..., Any] | None = None,
+    log_observation: Callable[..., Any] | None = None,
+    state_box: BoxLike | None = None,
+    observation_box: BoxLike | None = None,
+    horizon: int = 100,
+) -> StateSpaceModel:
+    """x' = F u + b + N(0, Q),  y = H x + d + N(0, R),  x_0 ~ N(m0, P0).
+
+    The matrices stay with the model, as `ssm.structure`, for engines that use them.
+
+    Args:
+        F: transition matrix (d, d); a number if d = 1.
+        Q: a variance, d variances, or a covariance matrix.
+        H: observation matrix (p, d); None with `log_observation`.
+        R: a variance, p variances, or a covariance matrix; None with `log_observation`.
+        m0: mean of the first state.
+        P0: its covariance. Both may be None for a `prior` that is a PSD model.
+        b: offset of the transition (d,).
+        d: offset of the observation (p,).
+        prior: a PSD model (see `from_mixture`) or a function x -> log p(x), instead of a Gaussian.
+        log_observation: x, y -> log G(x, y), instead of H, d and R.
+        state_box: where the state lives. By default five standard deviations around the mean at
+            every step up to `horizon`.
+        observation_box: where y lives; needed for laws of y only.
+        horizon: number of steps that the default box has to hold; matters for random walks.
+    """
+    matrix = _as_matrix("F", F, None, None)
+    dim = matrix.shape[0]
+    if matrix.shape != (dim, dim):
+        raise ValueError(f"F must be a square matrix, got shape {matrix.shape}")
+    noise = as_noise("Q", Q, dim)
+    shift = jnp.zeros(dim) if b is None else _as_offset("b", b, dim)
+    mean, start, log_prior = _as_prior(prior, m0, P0, dim, state_box)
+    if state_box is None:
+        assert mean is not None
+        assert start is not None
+        box = gaussian_box(matrix, shift, noise.matrix(), mean, start.matrix(), horizon)
+    else:
+        box = as_box("state_box", state_box, dim)
+    sensor, seen_noise, seen_shift = _as_sensor(H, R, d, log_observation, dim)
+    if log_observation is not None:
+        parts: dict[str, Any] = {"log_observation": log_observation}
+    else:
+        assert sensor is not None
+        assert seen_noise is not None
+        parts = _observation_parts(lambda x: sensor @ x + seen_shift, seen_noise)
+    seen_box = None
+    if observation_box is not None:
+        given = observation_box if isinstance(observation_box, Box) else Box(*observation_box)
+        seen_box = as_box("observation_box", given, given.dim if sensor is None else len(sensor))
+    structure = LinearGaussian(
+        matrix,
+        shift,
+        noise.matrix(),
+        sensor,
+        seen_shift,
+        None if seen_noise is None else seen_noise.matrix(),
+        mean,
+        None if start is None else start.matrix(),
+    )
+    return StateSpaceModel(
+        log_prior=log_prior,
+        state_box=box,
+        observation_box=seen_box,
+        structure=structure,
+        **_transition_parts(lambda u: matrix @ u + shift, noise),
+        **parts,
+    )
+
+
+def _transition_parts(f: Callable[..., Any], noise: Noise) -> dict[str, Any]:
+    """log N(x; f(u), Q), whole and, if the noise is independent, axis by axis."""
+
+    def log_transition(u: Array, x: Array, t: Any = None, inputs: Any = None) -> Array:
+        return noise.log_density(x - _vector(call(f, u, t=t, inputs=inputs)))
+
+    def log_transition_axis(
+        i: int, u: Array, x_i: Array, t: Any = None, inputs: Any = None
+    ) -> Array:
+        mean = _vector(call(f, u, t=t, inputs=inputs))
+        return log_normal(x_i - mean[i], noise.covariance[i])
+
+    parts: dict[str, Any] = {"log_transition": forwarding(log_transition, ("u", "x"), f)}
+    if noise.is_diagonal:
+        parts["log_transition_axis"] = forwarding(log_transition_axis, ("i", "u", "x_i"), f)
+    return parts
+
+
+def _observation_parts(h: Callable[..., Any], noise: Noise) -> dict[str, Any]:
+    """log N(y; h(x), R) of the coordinates of y that were seen, and samples of y."""
+
+    def log_observation(x: Array, y: Array, t: Any = None, inputs: Any = None) -> Array:
+        return noise.log_density_observed(y, _vector(call(h, x, t=t, inputs=inputs)))
+
+    def sample_observation(key: Array, x: Array, t: Any = None, inputs: Any = None) -> Array:
+        return _vector(call(h, x, t=t, inputs=inputs)) + noise.draw(key)
+
+    return {
+        "log_observation": forwarding(log_observation, ("x", "y"), h),
+        "sample_observation": forwarding(sample_observation, ("key", "x"), h),
+        "marginalizes_missing": True,
+    }
+
+
+def _vector(value: Any) -> Array:
+    return jnp.atleast_1d(jnp.asarray(value, dtype=jnp.float64))
+
+
+def _requires(fn: Callable[..., Any], name: str) -> bool:
+    if name not in keywords_of(fn):
+        return False
+    parameter = inspect.signature(fn).parameters.get(name)
+    return parameter is not None and parameter.default is inspect.Parameter.empty
+
+
+def _check_map(name: str, fn: Callable[..., Any], x: Array, size: int | None, inputs: Any) -> int:
+    """The length of fn(x), compared with `size`; 1 for a function that cannot be called yet."""
+    if inputs is None and _requires(fn, "inputs"):
+        return _size_unknown(name, size)
+    try:
+        shape = jax.eval_shape(lambda u: _vector(call(fn, u, t=1, inputs=inputs)), x).shape
+    except TypeError as error:
+        raise ValueError(
+            f"{name} must be a JAX function of one state of shape {x.shape}, but it failed on one: "
+            f"{error}"
+        ) from error
+    if len(shape) != 1 or (size is not None and shape[0] != size):
+        expected = "a vector" if size is None else f"shape ({size},)"
+        raise ValueError(f"{name} must return {expected} for one state, got shape {shape}")
+    return shape[0]
+
+
+def _size_unknown(name: str, size: int | None) -> int:
+    if size is None:
+        raise ValueError(
+            f"inputs must be given: {name} takes them, and one typical row is needed to see how "
+            "many coordinates y has"
+        )
+    return size
+
+
+def _as_mean(name: str, value: Numbers) -> Array:
+    array = jnp.atleast_1d(as_floats(name, value))
+    if array.ndim != 1 or array.size == 0:
+        raise ValueError(f"{name} must have shape (d,), got {array.shape}")
+    return array
+
+
+def _as_offset(name: str, value: Numbers, size: int) -> Array:
+    array = _as_mean(name, value)
+    if array.shape != (size,):
+        raise ValueError(f"{name} must have shape ({size},), got {array.shape}")
+    return array
+
+
+def _as_matrix(name: str, value: Numbers, rows: int | None, columns: int | None) -> Array:
+    """A matrix; a number is one of size (1, 1), a vector one row if there are several columns."""
+    array = as_floats(name, value)
+    if array.ndim == 0:
+        array = array[None, None]
+    elif array.ndim == 1 and columns is not None:
+        array = array[None, :]
+    expected = (rows or array.shape[0], columns or array.shape[-1])
+    if array.ndim != 2 or array.shape != expected:
+        sizes = ", ".join("any" if n is None else str(n) for n in (rows, columns))
+        raise ValueError(f"{name} must be a matrix ({sizes}), got shape {array.shape}")
+    return array
+
+
+def _as_sensor(
+    H: Numbers | None,
+    R: Numbers | None,
+    d: Numbers | None,
+    log_observation: Callable[..., Any] | None,
+    dim: int,
+) -> tuple[Array | None, Noise | None, Array | None]:
+    if log_observation is not None:
+        if H is not None or R is not None or d is not None:
+            raise ValueError("log_observation stands instead of H, R and d: pass None for those")
+        return None, None, None
+    if H is None or R is None:
+        raise ValueError("H and R must be given, or log_observation instead of both")
+    sensor = _as_matrix("H", H, None, dim)
+    shift = jnp.zeros(len(sensor)) if d is None else _as_offset("d", d, len(sensor))
+    return sensor, as_noise("R", R, len(sensor)), shift
+
+
+def _as_prior(
+    prior: Any, m0: Numbers | None, P0: Numbers | None, dim: int, state_box: Any
+) -> tuple[Array | None, Noise | None, Callable[..., Any]]:
+    """Mean and covariance of the prior as far as they are known, and its log-density."""
+    if isinstance(prior, AbstractDensity):
+        if prior.dim != dim:
+            raise ValueError(f"prior must have {dim} coordinates, as F has, got {prior.dim}")
+        mean, covariance = moments(prior)  # pyright: ignore[reportArgumentType]
+        start = as_noise("the covariance of prior", covariance, dim)
+        return mean, start, lambda x: prior.log_density(x)
+    known = m0 is not None and P0 is not None
+    if not known and (prior is None or state_box is None):
+        raise ValueError(
+            "m0 and P0 must be given; only a prior that is a PSD model, or a function with a "
+            "state_box, does without them"
+        )
+    mean = None if m0 is None else _as_offset("m0", m0, dim)
+    start = None if P0 is None else as_noise("P0", P0, dim)
+    if prior is not None:
+        if not callable(prior):
+            raise ValueError(
+                f"prior must be a PSD model or a function x -> log p(x), got {type(prior).__name__}"
+            )
+        return mean, start, prior
+    assert mean is not None
+    assert start is not None
+    return mean, start, lambda x: start.log_density(x - mean)

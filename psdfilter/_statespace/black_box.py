@@ -1,0 +1,152 @@
+"""Models of the `particles` library, unchanged: PX0(), PX(t, xp), PY(t, xp, x) as NumPy functions.
+
+Their distributions have `logpdf` and `rvs`; states are (N,) in one dimension, (N, d) in more.
+"""
+
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from .._density.box import Box, as_box
+from .adapters import BoxLike
+from .boxes import box_of_paths
+from .model import StateSpaceModel
+
+_PROBES = 64
+_CHAINS, _STEPS = 512, 64
+_SEED = 20_240_101
+
+
+def from_particles(
+    model: Any,
+    state_box: BoxLike | None = None,
+    observation_box: BoxLike | None = None,
+    *,
+    time_varying: bool | None = None,
+) -> StateSpaceModel:
+    """X_0 ~ PX0(),  X_t | X_{t-1} = xp ~ PX(t, xp),  Y_t | X_t = x ~ PY(t, xp, x).
+
+    `particles` observes the first state itself: filter with `first="observe"` for the same
+    likelihood. Transitions are learned whole, so that states have one or two coordinates.
+
+    Args:
+        model: an instance of a `particles.state_space_models.StateSpaceModel`.
+        state_box: where the state lives; by default chosen from 512 simulated paths of 64 steps.
+        observation_box: where y lives; needed for laws of y only.
+        time_varying: whether PX depends on t. By default found out by comparing PX at t = 1, 2, 7
+            on simulated states.
+    """
+    for name in ("PX0", "PX", "PY"):
+        if not callable(getattr(model, name, None)):
+            raise ValueError(
+                f"model must be a particles StateSpaceModel with a method {name}, got "
+                f"{type(model).__name__}"
+            )
+    wrapped = _Wrapped(model)
+    states = wrapped.simulate(_PROBES, 8)
+    wrapped.refuse_lagged_observations(states)
+    varying = wrapped.varies_in_time(states) if time_varying is None else bool(time_varying)
+    if state_box is None:
+        box = box_of_paths(wrapped.simulate(_CHAINS, _STEPS))
+    else:
+        box = as_box("state_box", state_box, wrapped.dim)
+    seen_box = observation_box
+    if seen_box is not None and not isinstance(seen_box, Box):
+        seen_box = Box(*seen_box)
+    return StateSpaceModel(
+        log_prior=wrapped.log_prior,
+        log_transition=wrapped.log_transition_at if varying else wrapped.log_transition,
+        log_observation=wrapped.log_observation,
+        state_box=box,
+        observation_box=seen_box,
+        sample_observation=wrapped.sample_observation,
+        vectorized=True,
+    )
+
+
+class _Wrapped:
+    """The functions of a model on points (n, d)."""
+
+    def __init__(self, model: Any):
+        self.model = model
+        with _seeded(_SEED):
+            draws = np.asarray(model.PX0().rvs(size=2))
+        if draws.dtype.names is not None or draws.ndim not in (1, 2):
+            raise ValueError(
+                "model must have states that are arrays (N,) or (N, d), but PX0().rvs(size=2) has "
+                f"shape {draws.shape} and dtype {draws.dtype}"
+            )
+        self.flat = draws.ndim == 1
+        self.dim = 1 if self.flat else draws.shape[1]
+        with _seeded(_SEED):
+            seen = np.asarray(model.PY(1, draws, draws).rvs(size=2))
+        self.flat_seen = seen.ndim == 1
+
+    def _out(self, points: np.ndarray) -> np.ndarray:
+        return points[:, 0] if self.flat else points
+
+    def _in(self, states: Any) -> np.ndarray:
+        return np.asarray(states, dtype=float).reshape(-1, self.dim)
+
+    def log_prior(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+        return _logs(self.model.PX0(), self._out(x))
+
+    def log_transition_at(self, u: np.ndarray, x: np.ndarray, *, t: int) -> np.ndarray:
+        return _logs(self.model.PX(t, self._out(u)), self._out(x))
+
+    def log_transition(self, u: np.ndarray, x: np.ndarray) -> np.ndarray:
+        return self.log_transition_at(u, x, t=1)
+
+    def log_observation(self, x: np.ndarray, y: np.ndarray, *, t: int) -> np.ndarray:
+        states = self._out(x)
+        seen = y[:, 0] if self.flat_seen else y
+        return _logs(self.model.PY(t, states, states), seen)
+
+    def sample_observation(self, rng: np.random.Generator, x: np.ndarray, *, t: int) -> np.ndarray:
+        state = self._out(np.asarray(x, dtype=float)[None, :])
+        with _seeded(int(rng.integers(2**31))):
+            return np.asarray(self.model.PY(t, state, state).rvs(size=1), dtype=float)[0]
+
+    def simulate(self, num: int, steps: int) -> Float[np.ndarray, "t n d"]:
+        """States of `num` chains from the prior on, seeded."""
+        with _seeded(_SEED):
+            states = [np.asarray(self.model.PX0().rvs(size=num), dtype=float)]
+            for t in range(1, steps):
+                states.append(np.asarray(self.model.PX(t, states[-1]).rvs(size=num), dtype=float))
+        return np.stack([self._in(s) for s in states])
+
+    def varies_in_time(self, states: np.ndarray) -> bool:
+        old = states[:-1].reshape(-1, self.dim)
+        new = states[1:].reshape(-1, self.dim)
+        values = [self.log_transition_at(old, new, t=t) for t in (1, 2, 7)]
+        return not all(np.array_equal(values[0], v, equal_nan=True) for v in values[1:])
+
+    def refuse_lagged_observations(self, states: np.ndarray) -> None:
+        x = self._out(states[-1])
+        others = self._out(states[-2]), self._out(states[-2][::-1])
+        with _seeded(_SEED):
+            y = np.asarray(self.model.PY(2, others[0], x).rvs(size=len(x)))
+        first, second = (_logs(self.model.PY(2, xp, x), y) for xp in others)
+        if not np.array_equal(first, second, equal_nan=True):
+            raise ValueError(
+                "model.PY must not depend on xp: an observation that sees two states at once needs "
+                "the pair (x_{t-1}, x_t) as its state"
+            )
+
+
+def _logs(law: Any, points: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        return np.asarray(law.logpdf(points), dtype=float)
+
+
+@contextmanager
+def _seeded(seed: int):
+    """`particles` draws from NumPy's global generator: seeded here, and put back as it was."""
+    before = np.random.get_state()  # noqa: NPY002
+    np.random.seed(seed)  # noqa: NPY002
+    try:
+        yield
+    finally:
+        np.random.set_state(before)  # noqa: NPY002

@@ -1,0 +1,92 @@
+"""Boxes for models that come without one: where the state goes, simulated or computed."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._checks import is_concrete
+from .._density.box import Box
+from .._learning.domains import box_from_samples
+
+# Five standard deviations leave 6e-7 of a Gaussian outside: below the tolerances people ask for.
+SPREAD = 5.0
+_CHAINS, _STEPS = 512, 64
+_LEAK, _MARGIN = 1e-4, 0.15
+
+
+def simulated_box(
+    start: Callable[[Array], Array],
+    step: Callable[[Array, Array, Array], Array],
+    prior_mean: Float[Array, " d"],
+    prior_sd: Float[Array, " d"],
+) -> Box:
+    """Quantiles of simulated states plus a margin, and five standard deviations of the prior.
+
+    Works on traced models too: the bounds are then traced, and constants for differentiation.
+
+    Args:
+        start: key -> x_0 (d,).
+        step: key, u (d,), t -> x (d,).
+        prior_mean: mean of x_0.
+        prior_sd: standard deviations of x_0.
+    """
+    keys = jax.random.split(jax.random.key(20_240_101), (_STEPS + 1, _CHAINS))
+
+    def advance(states: Array, at: tuple[Array, Array]) -> tuple[Array, Array]:
+        row, t = at
+        new = jax.vmap(lambda key, u: step(key, u, t))(row, states)
+        return new, new
+
+    first = jax.vmap(start)(keys[0])
+    _, rest = jax.lax.scan(advance, first, (keys[1:], jnp.arange(1, _STEPS + 1)))
+    paths = jax.lax.stop_gradient(jnp.concatenate([first[None], rest]))
+    low, high = jax.lax.stop_gradient(
+        (prior_mean - SPREAD * prior_sd, prior_mean + SPREAD * prior_sd)
+    )
+    if not is_concrete(paths):
+        points = paths.reshape(-1, paths.shape[-1])
+        tail = 0.5 * _LEAK / points.shape[1]
+        a, b = jnp.quantile(points, jnp.asarray([tail, 1 - tail]), axis=0)
+        a, b = a - _MARGIN * (b - a), b + _MARGIN * (b - a)
+        return Box(jnp.minimum(a, low), jnp.maximum(b, high))
+    chosen = box_of_paths(np.asarray(paths))
+    return Box(jnp.minimum(chosen.lower, low), jnp.maximum(chosen.upper, high))
+
+
+def box_of_paths(paths: Float[np.ndarray, "t n d"]) -> Box:
+    """The box of simulated states; refuses those that ran away."""
+    if not np.isfinite(paths).all():
+        raise ValueError(
+            "state_box must be given: simulated states became infinite or NaN, so no box can be "
+            "chosen from them"
+        )
+    return box_from_samples(paths, leak=_LEAK, margin=_MARGIN).box
+
+
+def gaussian_box(
+    F: Float[Array, "d d"],
+    b: Float[Array, " d"],
+    Q: Float[Array, "d d"],
+    m0: Float[Array, " d"],
+    P0: Float[Array, "d d"],
+    num_steps: int,
+) -> Box:
+    """The smallest box around m_t +- 5 sd_t, t = 0 ... num_steps, of a linear recursion."""
+
+    def step(
+        carry: tuple[Array, Array], _: None
+    ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        mean, covariance = carry
+        new = F @ mean + b, F @ covariance @ F.T + Q
+        return new, (new[0], jnp.diagonal(new[1]))
+
+    _, (means, variances) = jax.lax.scan(step, (m0, P0), None, length=num_steps)
+    means = jnp.concatenate([m0[None], means])
+    deviations = SPREAD * jnp.sqrt(jnp.concatenate([jnp.diagonal(P0)[None], variances]))
+    low, high = jnp.min(means - deviations, axis=0), jnp.max(means + deviations, axis=0)
+    if is_concrete(low) and not (np.isfinite(low).all() and np.isfinite(high).all()):
+        raise ValueError("state_box must be given: F makes the state grow without bound")
+    return Box(*jax.lax.stop_gradient((low, high)))

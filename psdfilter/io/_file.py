@@ -1,0 +1,121 @@
+"""One .npz file for each object: `header.json` and the arrays, no pickle.
+
+The header says {"format": "psdfilter", "version": 1, "kind": ..., "arrays": n, "tree": ...}. Files
+can be looked into with `numpy.load` and any zip tool.
+"""
+
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+
+from .._checks import require_x64
+from .._statespace.model import StateSpaceModel
+from ._format import decode, encode
+from ._registry import KINDS, name_of
+
+_VERSION = 1
+_HEADER = "header.json"
+
+
+def save(path: str | os.PathLike[str], obj: Any) -> None:
+    """Write a density, a box, a learned model or the state of an online filter to a file.
+
+    The file appears whole or not at all, and replaces an older one in one step. Functions are not
+    saved: `load` takes those of a learned model through its argument `ssm`.
+
+    Args:
+        path: where to; taken as it is, no suffix is added.
+        obj: a GaussianPSD, GeneralizedGaussianPSD, PairwiseGaussianPSD, TensorGrid, Box,
+            FilterState or LearnedModel.
+    """
+    kind = name_of(obj)
+    if kind not in KINDS:
+        raise ValueError(f"obj must be one of {', '.join(KINDS)}, got {type(obj).__name__}")
+    arrays: list[np.ndarray] = []
+    tree = encode(obj, arrays, kind)
+    header = {
+        "format": "psdfilter",
+        "version": _VERSION,
+        "kind": kind,
+        "arrays": len(arrays),
+        "tree": tree,
+    }
+    target = Path(path)
+    partial = target.with_name(f".{target.name}.{uuid4().hex}.tmp")
+    try:
+        with partial.open("xb") as file:
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+                archive.writestr(_HEADER, json.dumps(header, allow_nan=False))
+                for index, values in enumerate(arrays):
+                    with archive.open(f"{_member(index)}", "w", force_zip64=True) as member:
+                        np.lib.format.write_array(member, values, allow_pickle=False)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def load(path: str | os.PathLike[str], ssm: StateSpaceModel | None = None) -> Any:
+    """Read what `save` wrote.
+
+    Args:
+        path: the file.
+        ssm: the state-space model, for a learned model, which still needs its functions.
+    """
+    require_x64()
+    target = Path(path)
+    try:
+        with zipfile.ZipFile(target) as archive:
+            header = _read_header(archive, target)
+            arrays = [_read_array(archive, index) for index in range(header["arrays"])]
+    except (zipfile.BadZipFile, EOFError) as error:
+        raise ValueError(
+            f"{target} is not a whole psdfilter file: it is damaged, truncated, or something else "
+            f"({error})"
+        ) from error
+    except KeyError as error:
+        raise ValueError(f"{target} is not a whole psdfilter file: {error.args[0]}") from error
+    return decode(header["tree"], arrays, ssm)
+
+
+def _member(index: int) -> str:
+    return f"array_{index}.npy"
+
+
+def _read_header(archive: zipfile.ZipFile, target: Path) -> dict[str, Any]:
+    if _HEADER not in archive.namelist():
+        raise ValueError(f"{target} is no psdfilter file: it has no {_HEADER}")
+    try:
+        header = json.loads(archive.read(_HEADER))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{target} has a header that is not JSON ({error})") from error
+    if not isinstance(header, dict) or header.get("format") != "psdfilter":
+        raise ValueError(f"{target} is no psdfilter file")
+    if header.get("version") != _VERSION:
+        raise ValueError(
+            f"{target} has format version {header.get('version')}; this version of psdfilter reads "
+            f"{_VERSION}"
+        )
+    if header.get("kind") not in KINDS:
+        raise ValueError(
+            f"{target} holds a {header.get('kind')!r}; this version of psdfilter reads "
+            f"{', '.join(KINDS)}"
+        )
+    return header
+
+
+def _read_array(archive: zipfile.ZipFile, index: int) -> np.ndarray:
+    with archive.open(_member(index)) as member:
+        values = np.lib.format.read_array(member, allow_pickle=False)
+        # Reading to the end is what makes zipfile compare the checksum.
+        if member.read(1):
+            raise zipfile.BadZipFile(f"{_member(index)} has bytes after its array")
+    if values.dtype.kind not in "biuf":
+        raise ValueError(f"the file's array {index} has dtype {values.dtype}")
+    return values

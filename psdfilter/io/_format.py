@@ -1,0 +1,115 @@
+"""Objects as a tree of JSON and a list of arrays, and back."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._checks import is_concrete
+from .._statespace.model import StateSpaceModel
+from ._registry import build, class_of, field_names, name_of
+
+
+def encode(obj: Any, arrays: list[np.ndarray], where: str) -> Any:
+    """`obj` as JSON; arrays go to the list and are named by their number."""
+    if obj is None or isinstance(obj, bool | str):
+        return obj
+    if isinstance(obj, np.bool_):
+        return bool(obj)
+    if isinstance(obj, int | np.integer):
+        return int(obj)
+    if isinstance(obj, float | np.floating):
+        # JSON has no infinity; finite floats survive it exactly.
+        return float(obj) if math.isfinite(obj) else {"float": str(float(obj))}
+    if isinstance(obj, jax.Array | np.ndarray):
+        return _encode_array(obj, arrays, where)
+    if isinstance(obj, StateSpaceModel):
+        return {"ssm": _describe(obj)}
+    name = name_of(obj)
+    if name is not None:
+        fields = {
+            field: encode(getattr(obj, field), arrays, f"{where}.{field}")
+            for field in field_names(type(obj))
+        }
+        return {"class": name, "fields": fields}
+    if type(obj) in (tuple, list):
+        items = [encode(item, arrays, f"{where}[{i}]") for i, item in enumerate(obj)]
+        return {type(obj).__name__: items}
+    if type(obj) is dict and all(isinstance(key, str) for key in obj):
+        items = {key: encode(value, arrays, f"{where}[{key!r}]") for key, value in obj.items()}
+        return {"dict": items}
+    raise ValueError(f"{where} is a {type(obj).__name__}, which cannot be saved")
+
+
+def _encode_array(obj: Any, arrays: list[np.ndarray], where: str) -> dict[str, Any]:
+    if not is_concrete(obj):
+        raise ValueError(f"{where} is being traced by JAX: save outside jit, grad and vmap")
+    values = np.asarray(obj)
+    if values.dtype.kind not in "biuf":
+        raise ValueError(f"{where} has dtype {values.dtype}, which cannot be saved")
+    arrays.append(values)
+    return {"array": len(arrays) - 1, "jax": isinstance(obj, jax.Array)}
+
+
+def _describe(ssm: StateSpaceModel) -> dict[str, Any]:
+    return {
+        "lower": np.asarray(ssm.state_box.lower).tolist(),
+        "upper": np.asarray(ssm.state_box.upper).tolist(),
+        "time_varying": ssm.is_time_varying,
+        "vectorized": ssm.vectorized,
+    }
+
+
+def decode(node: Any, arrays: list[np.ndarray], ssm: StateSpaceModel | None) -> Any:
+    """The object that `encode` was given; its state-space model is `ssm`."""
+    if node is None or isinstance(node, bool | str | int | float):
+        return node
+    if not isinstance(node, dict):
+        raise ValueError("the file's header is not one that psdfilter writes")
+    if "float" in node:
+        return float(node["float"])
+    if "array" in node:
+        values = arrays[node["array"]]
+        return jnp.asarray(values) if node["jax"] else values
+    if "ssm" in node:
+        return _checked(ssm, node["ssm"])
+    if "class" in node:
+        cls = class_of(node["class"])
+        fields = {name: decode(value, arrays, ssm) for name, value in node["fields"].items()}
+        return build(cls, fields)
+    if "tuple" in node:
+        return tuple(decode(item, arrays, ssm) for item in node["tuple"])
+    if "list" in node:
+        return [decode(item, arrays, ssm) for item in node["list"]]
+    if "dict" in node:
+        return {key: decode(value, arrays, ssm) for key, value in node["dict"].items()}
+    raise ValueError(f"the file's header has an entry {sorted(node)} that is not known")
+
+
+def _checked(ssm: StateSpaceModel | None, saved: dict[str, Any]) -> StateSpaceModel:
+    """The user's model, if it can be the one that was learned."""
+    if ssm is None:
+        raise ValueError(
+            "this model still needs its functions, which are not in the file: pass the "
+            "StateSpaceModel it was learned from, load(path, ssm=...)"
+        )
+    if not isinstance(ssm, StateSpaceModel):
+        raise ValueError(f"ssm must be a StateSpaceModel, got {type(ssm).__name__}")
+    given = _describe(ssm)
+    for name in ("time_varying", "vectorized"):
+        if given[name] != saved[name]:
+            raise ValueError(
+                f"ssm is not the model that was learned: {name} is {given[name]}, in the file "
+                f"{saved[name]}"
+            )
+    for name in ("lower", "upper"):
+        if len(given[name]) != len(saved[name]) or not np.allclose(
+            given[name], saved[name], rtol=1e-12, atol=0.0
+        ):
+            raise ValueError(
+                f"ssm is not the model that was learned: its state_box has {name} bounds "
+                f"{given[name]}, in the file {saved[name]}"
+            )
+    return ssm

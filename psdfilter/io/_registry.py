@@ -1,0 +1,69 @@
+"""The classes that files may hold. Anything else is refused, on writing and on reading."""
+
+import dataclasses
+from importlib import import_module
+from typing import Any
+
+_MODULES = {
+    "Box": "psdfilter._density.box",
+    "TensorGrid": "psdfilter._density.anchors",
+    "GaussianPSD": "psdfilter._density.psd",
+    "GeneralizedGaussianPSD": "psdfilter._density.generalized",
+    "PairwiseGaussianPSD": "psdfilter._density.generalized",
+    "AxisRegression": "psdfilter._inference.plan",
+    "TransitionPlan": "psdfilter._inference.plan",
+    "Plan": "psdfilter._inference.plan",
+    "TransitionTables": "psdfilter._inference.nodes",
+    "LearnReport": "psdfilter._inference.report",
+    "LearnedModel": "psdfilter._inference.model",
+    "FilterState": "psdfilter._inference.run",
+}
+
+# What a user may pass to `save`; the other classes are parts of these.
+KINDS = (
+    "Box",
+    "TensorGrid",
+    "GaussianPSD",
+    "GeneralizedGaussianPSD",
+    "PairwiseGaussianPSD",
+    "FilterState",
+    "LearnedModel",
+)
+
+
+def class_of(name: str) -> type:
+    """The class of that name; ValueError if files may not hold it."""
+    if name not in _MODULES:
+        raise ValueError(
+            f"the file holds a {name!r}, which this version of psdfilter does not know"
+        )
+    return getattr(import_module(_MODULES[name]), name)
+
+
+def name_of(obj: Any) -> str | None:
+    """The name under which `obj` is written; None if it cannot be."""
+    name = type(obj).__name__
+    known = _MODULES.get(name) == type(obj).__module__
+    return name if known else None
+
+
+def field_names(cls: type) -> tuple[str, ...]:
+    """The fields of a dataclass (Equinox modules are dataclasses) or of a named tuple."""
+    if dataclasses.is_dataclass(cls):
+        return tuple(field.name for field in dataclasses.fields(cls))
+    return tuple(cls._fields)
+
+
+def build(cls: type, values: dict[str, Any]) -> Any:
+    """An instance from all its fields, as they were: constructors that transform are passed by."""
+    if set(values) != set(field_names(cls)):
+        raise ValueError(
+            f"the file's {cls.__name__} has fields {sorted(values)}, this version of psdfilter "
+            f"expects {sorted(field_names(cls))}: it was written by another version"
+        )
+    if not dataclasses.is_dataclass(cls):
+        return cls(**values)
+    obj = object.__new__(cls)
+    for name, value in values.items():
+        object.__setattr__(obj, name, value)
+    return obj

@@ -1,0 +1,278 @@
+"""The filter against dense references, Kalman, and itself in other forms."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import psdfilter as psd
+from psdfilter import systems
+
+
+def largest_distance(post, reference, every: int = 5) -> float:
+    """Largest int |p - q| over some times, both evaluated at the reference's nodes."""
+    times = range(0, reference.densities.shape[0], every)
+    return max(
+        float(reference.weights @ np.abs(np.asarray(post.density(t)(reference.nodes)) - q))
+        for t, q in ((t, reference.densities[t]) for t in times)
+    )
+
+
+def check_against_reference(name: str, tol: float, num_steps: int = 30) -> None:
+    system = systems.ALL[name]
+    _, ys = system.simulate(3, num_steps)
+    reference = system.reference(np.asarray(ys))
+    post = psd.run_filter(psd.learn(system(), tol), ys)
+    assert largest_distance(post, reference) <= tol
+    gaps = np.abs(np.asarray(post.log_likelihoods) - reference.log_likelihoods)
+    assert np.max(gaps) <= tol
+    weights = reference.densities * reference.weights[None, :]
+    np.testing.assert_allclose(post.mean, weights @ reference.nodes, atol=5 * tol)
+
+
+@pytest.mark.parametrize("tol", [1e-2, 1e-4])
+@pytest.mark.parametrize("name", ["sine_map", "stochastic_volatility"])
+def test_the_tolerance_holds_in_one_dimension(name, tol):
+    check_against_reference(name, tol)
+
+
+def test_the_tolerance_holds_in_two_dimensions():
+    check_against_reference("range_only", 1e-2, num_steps=12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tol", [1e-2, 1e-3, 1e-4, 1e-5, 1e-6])
+@pytest.mark.parametrize(
+    "name", ["sine_map", "stochastic_volatility", "theta_logistic", "linear_1d"]
+)
+def test_every_tolerance_holds_in_one_dimension(name, tol):
+    check_against_reference(name, tol, num_steps=60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tol", [1e-2, 1e-3])
+@pytest.mark.parametrize("name", ["range_only", "pendulum", "linear_2d"])
+def test_every_tolerance_holds_in_two_dimensions(name, tol):
+    check_against_reference(name, tol, num_steps=40)
+
+
+def kalman(ys, F, Q, H, R, mean, covariance):
+    """The textbook filter, predict first."""
+    means, covariances, logs = [], [], []
+    for y in ys:
+        mean, covariance = F @ mean, F @ covariance @ F.T + Q
+        S = H @ covariance @ H.T + R
+        gap = y - H @ mean
+        logs.append(-0.5 * (gap @ np.linalg.solve(S, gap) + np.log(np.linalg.det(2 * np.pi * S))))
+        gain = covariance @ H.T @ np.linalg.inv(S)
+        mean, covariance = mean + gain @ gap, covariance - gain @ H @ covariance
+        means.append(mean)
+        covariances.append(covariance)
+    return np.array(means), np.array(covariances), np.array(logs)
+
+
+def test_a_linear_gaussian_model_is_filtered_like_kalman():
+    F, Q, H, R = (np.array([[v]]) for v in (0.9, 0.3, 1.0, 0.5))
+    rng = np.random.default_rng(0)
+    ys = rng.normal(size=(25, 1))
+    ssm = psd.linear_gaussian(F, Q, H, R, [0.0], [[1.0]], state_box=(-8, 8))
+    post = psd.run_filter(psd.learn(ssm, 1e-7), ys)
+    means, covariances, logs = kalman(ys, F, Q, H, R, np.zeros(1), np.eye(1))
+    np.testing.assert_allclose(post.mean, means, atol=1e-6)
+    np.testing.assert_allclose(post.covariance, covariances, atol=1e-6)
+    np.testing.assert_allclose(post.log_likelihoods, logs, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def sine():
+    system = systems.sine_map
+    _, ys = system.simulate(7, 20)
+    return psd.learn(system(), 1e-3), np.asarray(ys)
+
+
+def test_online_steps_equal_the_scan(sine):
+    model, ys = sine
+    state = psd.init(model)
+    for y in ys:
+        state = psd.update(model, psd.predict(model, state), y)
+    post = psd.run_filter(model, ys)
+    np.testing.assert_allclose(state.log_likelihood, post.log_likelihood, rtol=1e-12)
+    np.testing.assert_allclose(state.density, post.densities[-1], rtol=1e-10)
+    assert int(state.step) == len(ys)
+
+
+def test_long_series_in_chunks_equal_the_step_by_step_recursion(sine):
+    model, ys = sine
+    long = np.resize(ys, (150, 1))
+    whole = psd.run_filter(model, long)
+    brief = psd.run_filter(model, long, keep="summaries")
+    weights, table = np.asarray(model.plan.node_weights()), np.asarray(model.tables.squares[0])
+    density = np.asarray(model.prior)
+    for t in range(150):
+        density = (weights * density) @ table
+        state = psd.FilterState(jnp.asarray(density), jnp.zeros(()), jnp.array(t + 1), jnp.array(0))
+        density = np.asarray(psd.update(model, state, long[t]).density)
+    np.testing.assert_allclose(whole.densities[-1], density, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(brief.mean, whole.mean, atol=1e-13)
+    with pytest.raises(ValueError, match="keep="):
+        brief.quantile(0.5)
+
+
+def test_observing_first_is_bayes_rule_on_the_prior(sine):
+    model, ys = sine
+    post = psd.run_filter(model, ys[:3], first="observe")
+    weights, prior = np.asarray(model.plan.node_weights()), np.asarray(model.prior)
+    z = np.asarray(model.plan.nodes[0])
+    likelihood = np.exp(-0.5 * ((ys[0] - z**2) / 0.1) ** 2) / (0.1 * np.sqrt(2 * np.pi))
+    np.testing.assert_allclose(
+        post.log_likelihoods[0], np.log(weights @ (prior * likelihood)), atol=1e-3
+    )
+    after = psd.run_filter(model, ys[:3], times=[0, 1, 2])
+    np.testing.assert_allclose(after.log_likelihoods, post.log_likelihoods, rtol=1e-12)
+
+
+def test_missing_rows_skip_the_update(sine):
+    model, ys = sine
+    gappy = ys.copy()
+    gappy[4] = np.nan
+    post = psd.run_filter(model, gappy)
+    skipped = psd.run_filter(
+        model, np.delete(ys, 4, axis=0), times=np.delete(np.arange(1, len(ys) + 1), 4)
+    )
+    assert float(post.log_likelihoods[4]) == 0.0
+    assert not bool(post.seen[4])
+    np.testing.assert_allclose(post.mean[-1], skipped.mean[-1], atol=1e-10)
+    observed = np.delete(np.asarray(post.log_likelihoods), 4)
+    np.testing.assert_allclose(observed, skipped.log_likelihoods, atol=1e-5)
+
+
+def test_all_missing_is_the_forecast_of_the_prior(sine):
+    model, _ = sine
+    post = psd.run_filter(model, np.full((5, 1), np.nan))
+    assert float(post.log_likelihood) == 0.0
+    np.testing.assert_allclose(jnp.sum(post.densities * model.plan.node_weights()[None], 1), 1.0)
+
+
+def test_two_sensors_at_one_time_are_one_joint_observation(sine):
+    model, _ = sine
+    twice = psd.run_filter(model, [[0.3], [0.35], [0.2]], times=[1, 1, 2])
+    density = twice.density(1)
+    z = np.linspace(-0.95, 0.95, 7)[:, None]
+    single = psd.run_filter(model, [[0.3]])
+    prior_odds = np.asarray(single.density(0)(z))
+    extra = np.exp(-0.5 * ((0.35 - z[:, 0] ** 2) / 0.1) ** 2)
+    expected = prior_odds * extra
+    ratio = np.asarray(density(z)) / expected
+    keep = expected > 1e-3 * expected.max()
+    np.testing.assert_allclose(ratio[keep], ratio[keep][0], rtol=5e-3)
+
+
+def test_batches_map_and_likelihoods_differentiate(sine):
+    model, ys = sine
+    batch = jnp.stack([jnp.asarray(ys), jnp.asarray(ys[::-1])])
+    together = jax.jit(jax.vmap(lambda y: psd.run_filter(model, y).log_likelihood))(batch)
+    np.testing.assert_allclose(together[1], psd.run_filter(model, ys[::-1]).log_likelihood)
+
+    def log_likelihood(y):
+        return psd.run_filter(model, y).log_likelihood
+
+    step = 1e-6
+    bumped = [ys.copy(), ys.copy()]
+    bumped[0][3] += step
+    bumped[1][3] -= step
+    numeric = (log_likelihood(bumped[0]) - log_likelihood(bumped[1])) / (2 * step)
+    np.testing.assert_allclose(jax.grad(log_likelihood)(jnp.asarray(ys))[3, 0], numeric, rtol=1e-5)
+
+
+def test_new_data_of_the_same_shape_do_not_retrace(sine):
+    model, ys = sine
+    count = 0
+
+    @jax.jit
+    def run(y):
+        nonlocal count
+        count += 1
+        return psd.run_filter(model, y).log_likelihood
+
+    run(jnp.asarray(ys))
+    run(jnp.asarray(2 * ys))
+    assert count == 1
+
+
+def test_a_density_is_a_psd_model(sine):
+    model, ys = sine
+    post = psd.run_filter(model, ys)
+    density = post.density(6)
+    expanded = density.expand()
+    x = np.linspace(-0.9, 0.9, 11)[:, None]
+    np.testing.assert_allclose(expanded(x), density(x), rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(psd.integral(expanded, (-1, 1)), 1.0, atol=1e-4)
+    mean, covariance = psd.moments(expanded, (-1, 1))
+    np.testing.assert_allclose(mean, post.mean[6], atol=1e-4)
+    np.testing.assert_allclose(covariance, post.covariance[6], atol=1e-4)
+
+
+def test_the_error_estimate_is_close_to_the_error():
+    system = systems.sine_map
+    _, ys = system.simulate(11, 15)
+    post = psd.run_filter(psd.learn(system(), 1e-3), ys)
+    truth = largest_distance(post, system.reference(np.asarray(ys)), every=1)
+    estimate = float(post.error_estimate)
+    assert truth / 10 <= estimate <= 10 * truth
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: psd.run_filter(m, np.zeros((0, 1))), "ys must hold at least one observation"),
+        (lambda m: psd.run_filter(m, np.zeros((3, 2, 1))), r"ys must have shape \(T, p\)"),
+        (lambda m: psd.run_filter(m, np.zeros((3, 2))), "ys must have 1 columns"),
+        (lambda m: psd.run_filter(m, [0.1, np.inf, 0.2]), r"failed at ys\[1\]: .*infinite"),
+        (lambda m: psd.run_filter(m, [0.1], first="later"), "first must be"),
+        (lambda m: psd.run_filter(m, [0.1], keep="none"), "keep must be"),
+        (lambda m: psd.run_filter(m, [0.1, 0.2], times=[2, 1]), "times must be whole"),
+        (
+            lambda m: psd.run_filter(m, [0.1, 0.2], inputs=np.zeros((3, 1))),
+            "inputs must have 2 rows",
+        ),
+        (lambda m: psd.run_filter("model", [0.1]), "model must come from psdfilter.learn"),
+        (lambda m: psd.run_filter(m, [0.1]).density(3), r"t must lie in 0..0, got 3"),
+        (lambda m: psd.run_filter(m, [0.1]).quantile(1.5), "q must lie in"),
+        (lambda m: psd.run_filter(m, [0.1]).sample(key=0, num=3), "key must be a JAX random key"),
+        (lambda m: psd.learn(m.ssm, 0.0), "tol must lie in"),
+        (lambda m: psd.learn(lambda x: x), "ssm must be a StateSpaceModel"),
+    ],
+)
+def test_bad_input_is_named(sine, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(sine[0])
+
+
+def test_an_impossible_observation_has_a_code_and_a_time():
+    box = psd.Box(-1, 1)
+    ssm = psd.StateSpaceModel(
+        lambda x: jnp.zeros(()),
+        lambda u, x: -jnp.square((x[0] - 0.5 * u[0]) / 0.3),
+        lambda x, y: jnp.where(y[0] > 5.0, -jnp.inf, -0.5 * jnp.square(y[0] - x[0])),
+        box,
+        observation_box=psd.Box(-3, 3),
+        sample_observation=lambda key, x: x + jax.random.normal(key, (1,)),
+    )
+    model = psd.learn(ssm, 1e-2)
+    with pytest.raises(ValueError, match=r"failed at ys\[2\]: .*likelihood zero"):
+        psd.run_filter(model, [0.1, 0.2, 9.0, 0.3])
+    post = psd.run_filter(model, [0.1, 0.2, 9.0, 0.3], throw=False)
+    assert [int(c) for c in post.codes] == [0, 0, 1, 0]
+    assert np.all(np.isfinite(post.mean))
+    assert float(post.log_likelihood) == -np.inf
+
+
+def test_a_prior_without_mass_in_the_box_is_refused():
+    ssm = psd.StateSpaceModel(
+        lambda x: -jnp.inf,
+        lambda u, x: -jnp.square(x[0] - u[0]),
+        lambda x, y: -jnp.square(y[0] - x[0]),
+        psd.Box(-1, 1),
+    )
+    with pytest.raises(ValueError, match="log_prior must put mass on state_box"):
+        psd.learn(ssm, 1e-2)

@@ -1,0 +1,187 @@
+"""`save` and `load`: round trips, and what is refused."""
+
+import dataclasses
+import json
+import zipfile
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import make
+
+import psdfilter as psd
+from psdfilter import systems
+from psdfilter._inference.model import learn
+from psdfilter._inference.run import init, predict, update
+from psdfilter.io import load, save
+
+
+def same(a, b):
+    """Equal leaf by leaf, bit by bit, with equal structure."""
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        assert type(x) is type(y)
+        np.testing.assert_array_equal(x, y)
+
+
+@pytest.fixture(scope="module")
+def learned():
+    ssm = systems.sine_map()
+    return ssm, learn(ssm, 1e-2)
+
+
+DENSITIES = ["scattered_full", "grid_rank_three", "tiny_scale", "components", "shared_precision"]
+
+
+@pytest.mark.parametrize("kind", [*DENSITIES, "pairs"])
+def test_densities(kind, tmp_path):
+    f = make(kind, 0, 2)
+    save(tmp_path / "f.npz", f)
+    g = load(tmp_path / "f.npz")
+    same(f, g)
+    x = np.random.default_rng(0).normal(size=(5, 2))
+    np.testing.assert_array_equal(f(x), g(x))
+
+
+def test_boxes_with_infinite_sides_and_grids(tmp_path):
+    for obj in (psd.Box([-np.inf, 0.0], [1.0, np.inf]), psd.TensorGrid([[0.0, 1.0], [2.0]])):
+        save(tmp_path / "obj", obj)  # the name is taken as it is
+        same(obj, load(str(tmp_path / "obj")))
+
+
+def test_learned_model(learned, tmp_path):
+    ssm, model = learned
+    path = tmp_path / "model.npz"
+    save(path, model)
+    back = load(path, ssm=ssm)
+    same(model, back)
+    for field in dataclasses.fields(model.report):
+        value, again = getattr(model.report, field.name), getattr(back.report, field.name)
+        assert type(value) is type(again)
+        np.testing.assert_array_equal(value, again)
+    assert back.tol == model.tol
+    with pytest.raises(ValueError, match=r"load\(path, ssm=...\)"):
+        load(path)
+    with pytest.raises(ValueError, match="ssm must be a StateSpaceModel"):
+        load(path, ssm=3)
+    with pytest.raises(ValueError, match="ssm is not the model that was learned: its state_box"):
+        load(path, ssm=systems.stochastic_volatility())
+    with pytest.raises(ValueError, match="ssm is not the model that was learned: time_varying"):
+        load(path, ssm=systems.ungm())
+
+
+def test_an_online_filter_goes_on_where_it_stopped(learned, tmp_path):
+    ssm, model = learned
+    _, ys = systems.sine_map.simulate(0, 2000)
+    ys = np.asarray(ys)
+
+    def run(model, state, series):
+        for y in series:
+            state = update(model, predict(model, state), y)
+        return state
+
+    whole = run(model, init(model), ys)
+    save(tmp_path / "model.npz", model)
+    save(tmp_path / "state.npz", run(model, init(model), ys[:1000]))
+    state = load(tmp_path / "state.npz")
+    assert int(state.step) == 1000
+    resumed = run(load(tmp_path / "model.npz", ssm=ssm), state, ys[1000:])
+    np.testing.assert_allclose(resumed.density, whole.density, rtol=1e-12)
+    np.testing.assert_allclose(resumed.log_likelihood, whole.log_likelihood, rtol=1e-12)
+    assert int(resumed.step) == 2000
+
+
+def test_numpy_can_look_inside(tmp_path):
+    save(tmp_path / "f.npz", psd.Box([0.0], [1.0]))
+    with np.load(tmp_path / "f.npz", allow_pickle=False) as file:
+        assert json.loads(file["header.json"])["kind"] == "Box"
+        np.testing.assert_array_equal(file["array_0"], [0.0])
+
+
+@pytest.mark.parametrize("obj", [3.0, "text", jnp.zeros(3), lambda x: x, None])
+def test_other_objects_are_refused(obj, tmp_path):
+    with pytest.raises(ValueError, match="obj must be one of Box"):
+        save(tmp_path / "f.npz", obj)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tracing_is_refused(tmp_path):
+    def inside(x):
+        save(tmp_path / "f.npz", psd.Box(x, x + 1.0))
+        return x
+
+    with pytest.raises(ValueError, match=r"Box.lower is being traced"):
+        jax.jit(inside)(jnp.zeros(1))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "f.npz"
+    save(path, psd.Box([0.0], [1.0]))
+
+    def fail(*args, **keywords):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(np.lib.format, "write_array", fail)
+    with pytest.raises(OSError, match="disk full"):
+        save(path, psd.Box([5.0], [6.0]))
+    monkeypatch.undo()
+    assert [p.name for p in tmp_path.iterdir()] == ["f.npz"]
+    assert float(load(path).lower[0]) == 0.0
+
+
+def test_damaged_files_are_refused(tmp_path):
+    path = tmp_path / "f.npz"
+    save(path, make("scattered_full", 0, 2))
+    whole = path.read_bytes()
+    for share in (0.0, 0.3, 0.9, 0.999):
+        path.write_bytes(whole[: int(share * len(whole))])
+        with pytest.raises(ValueError, match="not a whole psdfilter file"):
+            load(path)
+    # One bit of one number.
+    at = whole.index(b"array_1.npy") + 200
+    path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    with pytest.raises(ValueError, match="not a whole psdfilter file"):
+        load(path)
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "nothing.npz")
+
+
+def rewrite(path, change):
+    """The file with its header changed."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    header = json.loads(members["header.json"])
+    change(header)
+    members["header.json"] = json.dumps(header).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": "other"}, "is no psdfilter file"),
+        ({"version": 99}, "format version 99"),
+        ({"kind": "Secret"}, "holds a 'Secret'"),
+        ({"arrays": 9}, "not a whole psdfilter file"),
+        ({"tree": {"class": "Popen", "fields": {}}}, "'Popen', which this version"),
+        ({"tree": {"class": "Box", "fields": {"lower": None}}}, "written by another version"),
+        ({"tree": {"strange": 1}}, "is not known"),
+        ({"tree": [1, 2]}, "not one that psdfilter writes"),
+    ],
+)
+def test_unknown_headers_are_refused(change, message, tmp_path):
+    path = tmp_path / "f.npz"
+    save(path, psd.Box([0.0], [1.0]))
+    rewrite(path, lambda header: header.update(change))
+    with pytest.raises(ValueError, match=message):
+        load(path)
+
+
+def test_other_zip_files_are_refused(tmp_path):
+    np.savez(tmp_path / "other.npz", a=np.zeros(3))
+    with pytest.raises(ValueError, match=r"has no header.json"):
+        load(tmp_path / "other.npz")
