@@ -31,7 +31,9 @@ def prior() -> psd.GaussianPSD:
 
 def likelihood() -> psd.GaussianPSD:
     """g(y) of a measurement of y alone that cannot tell two places apart."""
-    return psd.from_mixture([0.6, 0.4], [[0.45], [-0.4]], [0.02])
+    g = psd.from_mixture([0.6, 0.4], [[0.45], [-0.4]], [0.02])
+    assert isinstance(g, psd.GaussianPSD)  # one variance for both bumps
+    return g
 
 
 def quadrature() -> tuple[np.ndarray, np.ndarray, np.ndarray]:

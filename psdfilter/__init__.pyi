@@ -76,6 +76,9 @@ from ._learning.schedule import learning_schedule as learning_schedule
 from ._learning.tensor_ridge import TensorRidge as TensorRidge
 from ._statespace.adapters import additive_gaussian as additive_gaussian
 from ._statespace.adapters import linear_gaussian as linear_gaussian
+from ._statespace.black_box import from_particles as from_particles
 from ._statespace.model import StateSpaceModel as StateSpaceModel
+from .io import load as load
+from .io import save as save
 
 __version__: str

@@ -4,7 +4,7 @@ Values can be looked at only when they are concrete. Under `jit`, `vmap` or `gra
 checked here, and checks on values become runtime errors through `equinox.error_if`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -47,6 +47,8 @@ def check_values(value: Array, ok: Bool[Array, "..."], message: str) -> Array:
 def as_reals(name: str, value: Numbers) -> Array:
     """`value` as a float64 array of any shape, infinities and NaN let through."""
     require_x64()
+    if isinstance(value, str | bytes):
+        raise ValueError(f"{name} must be an array of numbers, got {type(value).__name__}")
     try:
         array = jnp.asarray(value)
     except (TypeError, ValueError) as error:
@@ -92,14 +94,20 @@ def as_points(name: str, value: Numbers, dim: int) -> Array:
     return array
 
 
+def as_integers(name: str, value: Any) -> tuple[int, ...]:
+    """One integer or a sequence of them, as a tuple."""
+    items = tuple(value) if isinstance(value, Iterable) else (value,)
+    if not all(isinstance(a, int | np.integer) and not isinstance(a, bool) for a in items):
+        raise ValueError(f"{name} must be integers, got {value!r}")
+    return tuple(int(a) for a in items)
+
+
 def as_axes(name: str, axes: int | Sequence[int], dim: int) -> tuple[int, ...]:
     """Distinct axes in range(dim), negative ones counted from the end."""
-    given = (axes,) if isinstance(axes, int | np.integer) else tuple(axes)
-    if not all(isinstance(a, int | np.integer) for a in given):
-        raise ValueError(f"{name} must be integers, got {axes!r}")
+    given = as_integers(name, axes)
     if not all(-dim <= a < dim for a in given):
         raise ValueError(f"{name} must lie in 0..{dim - 1}, got {axes!r}")
-    normal = tuple(int(a) % dim for a in given)
+    normal = tuple(a % dim for a in given)
     if len(set(normal)) != len(normal):
         raise ValueError(f"{name} must be distinct, got {axes!r}")
     return normal

@@ -1,6 +1,6 @@
 """Anchor sets: scattered points as an array, or a tensor grid kept as its axes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 
 import equinox as eqx
@@ -18,6 +18,11 @@ class TensorGrid(eqx.Module):
     axes: tuple[Float[Array, " _"], ...]
 
     def __init__(self, axes: Sequence[Numbers]):
+        if not isinstance(axes, Iterable):
+            raise ValueError(
+                f"axes must be a sequence of one-dimensional arrays, got {type(axes).__name__}"
+            )
+        axes = tuple(axes)
         if len(axes) == 0:
             raise ValueError("axes must name at least one axis, got none")
         self.axes = tuple(as_floats(f"axes[{i}]", a, ndim=1) for i, a in enumerate(axes))
@@ -82,10 +87,15 @@ def shifted_feature_product(
         tensor, shift = factor.reshape(*anchors.shape, -1), jnp.zeros(())
         for axis, point, eta in zip(anchors.axes, x, precision, strict=True):
             distance = eta * jnp.square(point - axis)
-            nearest = jax.lax.stop_gradient(jnp.min(distance))
+            nearest = _nearest(distance)
             tensor = jnp.tensordot(jnp.exp(nearest - distance), tensor, axes=1)
             shift = shift + nearest
         return tensor, shift
     distance = squared_distances(x[None], anchors, precision)[0]
-    nearest = jax.lax.stop_gradient(jnp.min(distance))
+    nearest = _nearest(distance)
     return jnp.exp(nearest - distance) @ factor, nearest
+
+
+def _nearest(distance: Float[Array, " m"]) -> Float[Array, ""]:
+    """The least distance, kept finite: at 1e200 from all anchors f is zero, not inf - inf."""
+    return jax.lax.stop_gradient(jnp.minimum(jnp.min(distance), jnp.finfo(distance.dtype).max))

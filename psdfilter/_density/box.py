@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._checks import Numbers, as_points, as_reals, is_concrete
+from .._checks import Numbers, as_points, as_reals, is_concrete, require_x64
 
 
 class Box(eqx.Module):
@@ -62,12 +62,22 @@ class Box(eqx.Module):
     def to_unit(self, x: Numbers) -> Float[Array, "... d"]:
         """z = (x - center) / half_width, in (-1, 1)^d for x in the box."""
         points = as_points("x", x, self.dim)
+        self._require_bounded("to_unit")
         return (points - _lift(self.center, points)) / _lift(self.half_width, points)
 
     def from_unit(self, z: Numbers) -> Float[Array, "... d"]:
         """x = center + half_width z."""
         points = as_points("z", z, self.dim)
+        self._require_bounded("from_unit")
         return _lift(self.center, points) + _lift(self.half_width, points) * points
+
+    def _require_bounded(self, caller: str) -> None:
+        width = self.half_width
+        if is_concrete(width) and not np.all(np.isfinite(np.asarray(width))):
+            raise ValueError(
+                f"{caller} needs a box with finite bounds, got {np.asarray(self.lower)} to "
+                f"{np.asarray(self.upper)}"
+            )
 
     def contains(self, x: Numbers) -> Array:
         """Whether each point lies in the box, bounds included."""
@@ -96,4 +106,22 @@ def as_box(name: str, box: "Box | tuple[Numbers, Numbers]", dim: int) -> Box:
         box = Box(*box)
     if box.dim != dim:
         raise ValueError(f"{name} must have {dim} coordinates, got {box.dim}")
+    return box
+
+
+def as_finite_box(name: str, box: "Box | tuple[Numbers, Numbers]") -> Box:
+    """`box` as a Box of any number of coordinates with finite bounds."""
+    require_x64()
+    if not isinstance(box, Box):
+        if not (isinstance(box, tuple | list) and len(box) == 2):
+            raise ValueError(
+                f"{name} must be a psdfilter.Box or a pair (lower, upper), got {type(box).__name__}"
+            )
+        box = Box(*box)
+    bounds = np.stack([np.asarray(box.lower), np.asarray(box.upper)])
+    if not np.isfinite(bounds).all():
+        raise ValueError(
+            f"{name} must be finite to learn on it, got lower {bounds[0]} and upper {bounds[1]}; "
+            "box_from_samples chooses one from simulated points"
+        )
     return box

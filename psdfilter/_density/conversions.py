@@ -1,6 +1,6 @@
 """Ways into and out of the two families, and changes of units."""
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -14,6 +14,8 @@ from .._gaussian.kernel import log_total_mass, midpoints, squared_distances
 from .anchors import TensorGrid, expand
 from .generalized import GeneralizedGaussianPSD, PairwiseGaussianPSD
 from .psd import GaussianPSD, as_precision
+
+SameModel = TypeVar("SameModel", bound="GaussianPSD | GeneralizedGaussianPSD | PairwiseGaussianPSD")
 
 
 class SignedMixture(NamedTuple):
@@ -52,14 +54,21 @@ def from_mixture(
             f"covariance must have shape ({dim},), variances shared by all components, or "
             f"({order}, {dim}, {dim}), one matrix for each; got {spread.shape}"
         )
-    chol = jnp.linalg.cholesky(spread)
-    chol = check_values(chol, jnp.isfinite(chol), "covariance must hold positive definite matrices")
+    chol = _cholesky(spread, "covariance must hold symmetric positive definite matrices")
     eye = jnp.eye(dim)
     matrix = 0.25 * jax.vmap(lambda r: cho_solve((r, True), eye))(chol)
     log_det = jnp.sum(jnp.log(jnp.diagonal(chol, axis1=-2, axis2=-1)), axis=-1)
     height = -0.25 * dim * np.log(2 * np.pi) - 0.5 * log_det
     f = GeneralizedGaussianPSD.from_centers(points, jnp.diag(jnp.sqrt(shares)), matrix)
     return eqx.tree_at(lambda m: m.offset, f, f.offset + height)
+
+
+def _cholesky(matrix: Float[Array, "*k d d"], message: str) -> Float[Array, "*k d d"]:
+    """R with R R' = S; LAPACK would read one triangle of a lopsided S and not complain."""
+    chol = jnp.linalg.cholesky(matrix)
+    skew = jnp.abs(matrix - jnp.swapaxes(matrix, -1, -2))
+    even = jnp.all(skew <= 1e-10 * jnp.max(jnp.abs(matrix)))
+    return check_values(chol, jnp.isfinite(chol) & even, message)
 
 
 def _lowest(array: Array) -> str:
@@ -127,8 +136,7 @@ def conditional_gaussian(
         raise ValueError(f"shift must have shape ({out},), got {b.shape}")
     lam = as_floats("damping", damping, ndim=0)
     lam = check_values(lam, lam >= 0, f"damping must be >= 0, got {damping}")
-    chol = jnp.linalg.cholesky(S)
-    chol = check_values(chol, jnp.isfinite(chol), "covariance must be positive definite")
+    chol = _cholesky(S, "covariance must be symmetric and positive definite")
     white = solve_triangular(chol, jnp.concatenate([F, -jnp.eye(out)], axis=1), lower=True)
     white_shift = solve_triangular(chol, b, lower=True)
     # A rank-one model is a square: its component is the root of the density, half the exponent.
@@ -140,11 +148,7 @@ def conditional_gaussian(
     return GeneralizedGaussianPSD(jnp.ones((1, 1)), precision, linear[None], offset[None], height)
 
 
-def change_units(
-    f: GaussianPSD | GeneralizedGaussianPSD | PairwiseGaussianPSD,
-    center: Numbers,
-    scale: Numbers,
-) -> GaussianPSD | GeneralizedGaussianPSD | PairwiseGaussianPSD:
+def change_units(f: SameModel, center: Numbers, scale: Numbers) -> SameModel:
     """f((x - center) / scale) / prod scale: the density of x = center + scale z if z has f."""
     if not isinstance(f, GaussianPSD | GeneralizedGaussianPSD | PairwiseGaussianPSD):
         raise ValueError(f"f must be a PSD model, got {type(f).__name__}")
@@ -160,7 +164,8 @@ def change_units(
             anchors: Array | TensorGrid = TensorGrid(axes)
         else:
             anchors = c[None, :] + s[None, :] * f.anchors
-        return GaussianPSD(anchors, f.factor, f.precision / jnp.square(s), log_scale)
+        eta = f.precision / jnp.square(s)
+        return GaussianPSD(anchors, f.factor, eta, log_scale)  # pyright: ignore[reportReturnType]
     tall = (1,) * (f.precision.ndim - 2)
     matrix = f.precision / jnp.outer(s, s).reshape(*tall, f.dim, f.dim)
     scaled = f.linear / s.reshape((1,) * (f.linear.ndim - 1) + s.shape)

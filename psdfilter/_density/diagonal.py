@@ -19,9 +19,9 @@ from .box import Box
 from .pairs import joint_matrices, pair_integrals, quadratic_form
 from .psd import GaussianPSD
 
-# Entries of the pair-times-pair table of a generic transition held at once: 2^22 doubles are
-# 32 MiB, a handful of which are alive at a time.
-_ENTRIES_PER_BLOCK = 2**22
+# Entries of the pair-times-pair table of a generic transition held at once: 2^19 doubles are
+# 4 MiB, a handful of which are alive at a time. Larger blocks are no faster.
+_ENTRIES_PER_BLOCK = 2**19
 
 
 def scaled_integral(f: GaussianPSD, box: Box | None) -> tuple[Float[Array, ""], Float[Array, ""]]:
@@ -244,7 +244,9 @@ def weighted_gram(
         exponent = own - 0.5 * jnp.sum(precision * jnp.square(pair[0] - pair[1]))
         exponent = exponent - squared_distances(middle[None], centers, zeta)[0]
         mass = amplitudes
-        for axis in range(f.dim) if box is not None else ():
+        for axis in range(f.dim):
+            if box is None:
+                break
             center = (alpha[axis] * middle[axis] + beta[axis] * centers[:, axis]) / total[axis]
             share, tail = scaled_interval_mass(
                 box.lower[axis], box.upper[axis], center, total[axis]

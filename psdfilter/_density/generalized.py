@@ -68,7 +68,7 @@ class GeneralizedGaussianPSD(AbstractDensity):
         """Components k_i(x) = exp(-(x - m_i)' P_i (x - m_i)); P is (m, d, d) or shared (d, d)."""
         points = as_floats("centers", centers, ndim=2)
         matrix = as_floats("precision", precision)
-        if matrix.ndim == 2:
+        if matrix.shape == (points.shape[1],) * 2:
             linear = points @ matrix.T
         else:
             if matrix.shape != (*points.shape, points.shape[1]):
@@ -113,7 +113,7 @@ class GeneralizedGaussianPSD(AbstractDensity):
 
     def _scaled_value(self, x: Float[Array, " d"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         exponent = log_components(self.precisions(), self.linear, self.offset, x)
-        peak = jax.lax.stop_gradient(jnp.max(exponent))
+        peak = _peak(exponent)
         g = jnp.exp(exponent - peak) @ self.factor
         return jnp.sum(jnp.square(g)), self.log_scale + 2 * peak
 
@@ -164,7 +164,10 @@ class PairwiseGaussianPSD(AbstractDensity):
         f = PairwiseGaussianPSD(root, matrix, linear, constant, jnp.zeros(()))
         if check_points is None:
             check_points = _probe_points(points, matrix)
-        _check_kernel_matrix(f, as_floats("check_points", check_points, ndim=2))
+        probes = as_floats("check_points", check_points, ndim=2)
+        if probes.shape[1] != dim:
+            raise ValueError(f"check_points must have shape (n, {dim}), got {probes.shape}")
+        _check_kernel_matrix(f, probes)
         return f
 
     @property
@@ -190,7 +193,7 @@ class PairwiseGaussianPSD(AbstractDensity):
     def kernel_matrix(self, x: Float[Array, " d"]) -> tuple[Float[Array, "m m"], Float[Array, ""]]:
         """B and s with B_ij(x) = B_ij exp(s), the largest entry being one."""
         exponent = log_components(self.precision, self.linear, self.offset, x)
-        peak = jax.lax.stop_gradient(jnp.max(exponent))
+        peak = _peak(exponent)
         return jnp.exp(exponent - peak), peak
 
     def _scaled_value(self, x: Float[Array, " d"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
@@ -198,6 +201,11 @@ class PairwiseGaussianPSD(AbstractDensity):
         # B(x) is PSD only up to rounding: a sum that ends below zero is zero.
         value = jnp.maximum(jnp.sum(self.factor * (kernel @ self.factor)), 0.0)
         return value, self.log_scale + peak
+
+
+def _peak(exponent: Float[Array, "..."]) -> Float[Array, ""]:
+    """The largest exponent, kept finite where all have overflowed to -inf."""
+    return jax.lax.stop_gradient(jnp.maximum(jnp.max(exponent), jnp.finfo(exponent.dtype).min))
 
 
 def log_components(

@@ -100,7 +100,10 @@ def effective_box(f: Model, box: Box | None = None) -> Box:
 def _line_model(f: Model, axis: int, box: BoxLike | None) -> tuple[GaussianPSD, Box | None]:
     """The marginal of one coordinate, and its interval."""
     f = as_model("f", f)
-    (axis,) = as_axes("axis", axis, f.dim)
+    named = as_axes("axis", axis, f.dim)
+    if len(named) != 1:
+        raise ValueError(f"axis must be one integer, got {axis!r}")
+    (axis,) = named
     domain = optional_box(box, f.dim)
     line = f if f.dim == 1 else marginal(f, axis, domain)
     return line, None if domain is None else domain.keep((axis,))  # pyright: ignore
@@ -149,9 +152,13 @@ def _quantile(line: Model, q: Float[Array, " n"], interval: Box | None, log_mass
     def one(level: Float[Array, ""]) -> Float[Array, ""]:
         # Rounding can leave excess(high) below zero for a level next to one: the bracket is then
         # the answer, which the clipped levels give.
-        inner = jnp.clip(level, excess(low, 0.0), excess(high, 0.0))
+        nothing = jnp.zeros(())
+        inner = jnp.clip(level, excess(low, nothing), excess(high, nothing))
         solver = optx.Bisection(
-            rtol=1e-14, atol=1e-14 * scale, flip=False, expand_if_necessary=False
+            rtol=1e-14,
+            atol=1e-14 * scale,  # pyright: ignore[reportArgumentType]
+            flip=False,
+            expand_if_necessary=False,
         )
         options = {"lower": low, "upper": high}
         middle = 0.5 * (low + high)
@@ -180,6 +187,9 @@ def quantile(f: Model, axis: int, q: Numbers, box: BoxLike | None = None) -> Flo
 
 @eqx.filter_jit
 def _mode(f: Model, room: Box, starts: Float[Array, "n d"], num: int) -> Float[Array, " d"]:
+    # The optimiser's tolerances are relative to its objective: a large log_scale would blunt them.
+    f = eqx.tree_at(lambda m: m.log_scale, f, jnp.zeros(()))
+
     # x = center + half_width sin(z) covers the closed box with finite z, so that a maximum on the
     # boundary is an ordinary stationary point of an unconstrained problem.
     def place(z: Float[Array, " d"]) -> Float[Array, " d"]:
@@ -221,4 +231,5 @@ def mode(f: Model, box: BoxLike | None = None, *, num_starts: int = 8) -> Float[
     if isinstance(f, GaussianPSD):
         inside = jnp.clip(expand(f.anchors), room.lower[None, :], room.upper[None, :])
         starts = jnp.concatenate([starts, inside])
-    return _mode(f, room, starts, as_count("num_starts", num_starts))
+    num = min(as_count("num_starts", num_starts), starts.shape[0])
+    return _mode(f, room, starts, num)

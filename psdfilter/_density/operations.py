@@ -5,15 +5,16 @@ or over R^d when `box` is None.
 """
 
 from collections.abc import Sequence
+from typing import overload
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._checks import Numbers, as_axes, as_floats, check_values
+from .._checks import Numbers, as_axes, as_floats, as_integers, check_values
 from . import canonical, diagonal
 from .box import Box, as_box
-from .conversions import generalize
+from .conversions import SameModel, generalize
 from .diagonal import AxisMap
 from .generalized import GeneralizedGaussianPSD, PairwiseGaussianPSD
 from .psd import GaussianPSD
@@ -60,8 +61,9 @@ def scaled_integral(f: Model, box: BoxLike | None) -> tuple[Float[Array, ""], Fl
     mass = check_values(
         mass,
         jnp.isfinite(mass),
-        "f has no finite integral over R^d: a precision is not positive definite. Integrate over "
-        "the axes where it is, or add a damping",
+        "f has no finite integral: a precision is not positive definite (integrate over the axes "
+        "where it is, or add a damping), or a factor or a bound is too large for float64 (put the "
+        "size of f into log_scale)",
     )
     # Rounding can leave a vanishing mass below zero; the integral of a non-negative f is not.
     return jnp.maximum(mass, 0.0), log_scale
@@ -91,27 +93,29 @@ def positive_mass(f: Model, box: BoxLike | None) -> Float[Array, ""]:
     return jnp.log(mass) + log_scale
 
 
-def normalize(f: Model, box: BoxLike | None = None) -> Model:
+def normalize(f: SameModel, box: BoxLike | None = None) -> SameModel:
     """f / int f: a probability density on the box (on R^d if None)."""
     return scale(f, -positive_mass(f, box))
 
 
-def scale(f: Model, log_factor: Numbers) -> Model:
+def scale(f: SameModel, log_factor: Numbers) -> SameModel:
     """exp(log_factor) f."""
-    f = as_model("f", f)
+    as_model("f", f)
     shifted = f.log_scale + as_floats("log_factor", log_factor, ndim=0)
     return eqx.tree_at(lambda m: m.log_scale, f, shifted)
 
 
 @eqx.filter_jit
-def _partial(f: Model, axes: tuple[int, ...], rest: tuple[int, ...], values: Array) -> Model:
+def _partial(
+    f: SameModel, axes: tuple[int, ...], rest: tuple[int, ...], values: Array
+) -> SameModel:
     room = diagonal if isinstance(f, GaussianPSD) else canonical
-    return room.partial(f, axes, rest, values)  # pyright: ignore[reportArgumentType]
+    return room.partial(f, axes, rest, values)  # pyright: ignore[reportArgumentType, reportReturnType]
 
 
-def partial(f: Model, axes: int | Sequence[int], values: Numbers) -> Model:
+def partial(f: SameModel, axes: int | Sequence[int], values: Numbers) -> SameModel:
     """f with the coordinates `axes` fixed at `values`, a model of the other coordinates."""
-    f = as_model("f", f)
+    as_model("f", f)
     fixed = as_axes("axes", axes, f.dim)
     at = jnp.atleast_1d(as_floats("values", values))
     if at.shape != (len(fixed),):
@@ -129,6 +133,12 @@ def _marginal(f: Model, keep: tuple[int, ...], drop: tuple[int, ...], box: Box |
     return canonical.marginal(f, keep, drop)
 
 
+@overload
+def marginal(
+    f: GaussianPSD, keep: int | Sequence[int], box: BoxLike | None = None
+) -> GaussianPSD: ...
+@overload
+def marginal(f: Model, keep: int | Sequence[int], box: BoxLike | None = None) -> Model: ...
 def marginal(f: Model, keep: int | Sequence[int], box: BoxLike | None = None) -> Model:
     """int f over the coordinates that are not in `keep`; the result has those of `keep`, in order.
 
@@ -145,7 +155,7 @@ def marginal(f: Model, keep: int | Sequence[int], box: BoxLike | None = None) ->
             "box must be None for a generalised model: its marginals stay closed only over R^d"
         )
     result = _marginal(f, kept, drop, domain)
-    if isinstance(f, GaussianPSD):
+    if isinstance(result, GaussianPSD):
         return result
     offset = check_values(
         result.offset,
@@ -163,6 +173,20 @@ def _product(f: Model, g: Model, axes: AxisMap) -> Model:
     return canonical.product(generalize(f), generalize(g), axes)
 
 
+@overload
+def product(
+    f: GaussianPSD,
+    g: GaussianPSD,
+    f_axes: int | Sequence[int] | None = None,
+    g_axes: int | Sequence[int] | None = None,
+) -> GaussianPSD: ...
+@overload
+def product(
+    f: Model,
+    g: Model,
+    f_axes: int | Sequence[int] | None = None,
+    g_axes: int | Sequence[int] | None = None,
+) -> Model: ...
 def product(
     f: Model,
     g: Model,
@@ -188,10 +212,10 @@ def product(
 
 
 def _result_axes(name: str, axes: int | Sequence[int] | None, dim: int) -> tuple[int, ...]:
-    named = tuple(range(dim)) if axes is None else (axes,) if isinstance(axes, int) else tuple(axes)
+    named = tuple(range(dim)) if axes is None else as_integers(name, axes)
     if len(named) != dim or len(set(named)) != dim or min(named) < 0:
         raise ValueError(f"{name} must name {dim} distinct variables of the result, got {axes!r}")
-    return tuple(int(a) for a in named)
+    return named
 
 
 @eqx.filter_jit
@@ -199,6 +223,10 @@ def _transition(q: GaussianPSD, f: GaussianPSD, box: Box | None) -> GaussianPSD:
     return diagonal.transition(q, f, box)
 
 
+@overload
+def transition(Q: GaussianPSD, f: GaussianPSD, box: BoxLike | None = None) -> GaussianPSD: ...
+@overload
+def transition(Q: Model, f: Model, box: BoxLike | None = None) -> Model: ...
 def transition(Q: Model, f: Model, box: BoxLike | None = None) -> Model:
     """int Q(u, x) f(u) du: the Markov step, u being the first coordinates of Q.
 
@@ -219,6 +247,14 @@ def transition(Q: Model, f: Model, box: BoxLike | None = None) -> Model:
     return marginal(joint, range(f.dim, Q.dim))
 
 
+@overload
+def filter_step(
+    Q: GaussianPSD, G: GaussianPSD, f: GaussianPSD, y: Numbers, box: BoxLike | None = None
+) -> tuple[GaussianPSD, Float[Array, ""]]: ...
+@overload
+def filter_step(
+    Q: Model, G: Model, f: Model, y: Numbers, box: BoxLike | None = None
+) -> tuple[Model, Float[Array, ""]]: ...
 def filter_step(
     Q: Model, G: Model, f: Model, y: Numbers, box: BoxLike | None = None
 ) -> tuple[Model, Float[Array, ""]]:

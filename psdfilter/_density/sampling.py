@@ -52,8 +52,8 @@ def sample(
     count = as_count("num", num)
     if method not in ("cdf", "bisection"):
         raise ValueError(f'method must be "cdf" or "bisection", got {method!r}')
-    if not 0 < resolution < 1:
-        raise ValueError(f"resolution must lie in (0, 1), got {resolution}")
+    if not isinstance(resolution, float) or not 0 < resolution < 1:
+        raise ValueError(f"resolution must be a number in (0, 1), got {resolution!r}")
     mass, _ = scaled_integral(f, domain)
     lower = check_values(
         domain.lower, mass > 0, "f must have positive mass on the box, got zero: nothing to draw"

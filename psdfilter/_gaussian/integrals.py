@@ -16,12 +16,33 @@ there, with c = (p + q)/2, w = (q - p)/2 and the Hermite polynomials H_2k,
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax.scipy.special import erfcx
+from jax.scipy.special import erfcx as jax_erfcx
 from jaxtyping import Array, Float
 
 # Where w max(1, 2c) is below this the series is used; its first term left out, the fourth, is then
 # at most 0.05^8 / 9! = 1e-16 of the sum.
 _NARROW = 0.05
+
+
+# From here on the asymptotic series of erfcx is used; its first term left out is below 3e-17.
+_ASYMPTOTIC = 25.0
+
+
+def erfcx(t: Float[Array, "..."]) -> Float[Array, "..."]:
+    """exp(t^2) erfc(t) for t >= 0.
+
+    JAX's own is zero between 26.54 and 26.64 (seen in 0.10.2; jax-ml/jax#38607), where exp(t^2)
+    is still finite but erfc(t) has underflowed.
+    """
+    large = t > _ASYMPTOTIC
+    far = jnp.where(large, t, _ASYMPTOTIC)
+    u = 0.5 / jnp.square(far)
+    # sum_n (-1)^n (2n - 1)!! u^n
+    series = 1 - 11 * u
+    for odd in (9, 7, 5, 3, 1):
+        series = 1 - odd * u * series
+    near = jax_erfcx(jnp.where(large, 0.0, t))
+    return jnp.where(large, series / (jnp.sqrt(jnp.pi) * far), near)
 
 
 class _Ends(NamedTuple):
@@ -65,8 +86,8 @@ def _ends(
     kappa: Float[Array, "..."],
 ) -> _Ends:
     # Infinite bounds are replaced before they meet kappa: a masked inf would still make NaN
-    # gradients.
-    finite_a, finite_b = jnp.isfinite(lower), jnp.isfinite(upper)
+    # gradients. A NaN is let through, to be found by the check on the integral.
+    finite_a, finite_b = ~jnp.isinf(lower), ~jnp.isinf(upper)
     root = jnp.sqrt(kappa)
     p = root * (jnp.where(finite_a, lower, 0.0) - center)
     q = root * (jnp.where(finite_b, upper, 0.0) - center)

@@ -62,7 +62,7 @@ def accumulate(
 
 def _times(c: float, delta: float) -> float:
     """c delta, where nothing stays nothing however large c."""
-    return 0.0 if delta == 0.0 else float(c * delta)
+    return 0.0 if delta == 0.0 else float(c) * float(delta)
 
 
 def accumulate_hilbert(found: Discrepancy, tau: Times) -> Split:

@@ -210,10 +210,11 @@ def _birkhoff_pair(logs: list[np.ndarray], learned: list[np.ndarray]) -> tuple[f
 def _assemble(
     found: Discrepancy, contraction: _Contraction, factor: float, renormalized: bool
 ) -> Certificate:
-    with np.errstate(divide="ignore"):
+    # A transition that hardly mixes has constants beyond all numbers: infinite, and vacuous.
+    with np.errstate(divide="ignore", over="ignore"):
         inverse = 1.0 / np.square(found.sigma)
+        paper, sharp = 2.0 / np.log(3.0) * inverse, 0.5 * (inverse - 1.0)
     worst = mixing_birkhoff(found.sigma)
-    paper, sharp = 2.0 / np.log(3.0) * inverse, 0.5 * (inverse - 1.0)
     unknown, memory = np.full(len(worst), np.nan), contraction.memory
     forgetting = Split(unknown, unknown)
     if memory is not None:
@@ -292,7 +293,9 @@ def _describe(c: Certificate) -> str:
         values = np.asarray(values)
         if np.all(np.isnan(values)):
             return f"  {name:<34}{'':>11}{'':>11}  not computed"
-        return f"  {name:<34}{worst(values):>11.1e}{values.ravel()[-1]:>11.1e}  {kind}"
+        pair = "".join(f"{v:>11.1e}" if v < 2.0 else f"{'>= 2':>11}" for v in
+                       (worst(values), values.ravel()[-1]))  # fmt: skip
+        return f"  {name:<34}{pair}  {kind}"
 
     def split(name: str, part: Split, kind: str) -> list[str]:
         if not np.all(np.isnan(part.total)) and part.is_vacuous.any():

@@ -55,8 +55,9 @@ class ClosedModel(eqx.Module):
     @staticmethod
     def make(ssm: StateSpaceModel, plan: Plan, report: Any = None) -> "ClosedModel":
         """Fill a plan whose regressions all share their anchors (`shared_plan`)."""
+        grid = Midpoints(tuple(MidpointAxis.make(r.anchors, r.precision) for r in plan.prior))
         fill_closed = _fill_closed if ssm.vectorized else eqx.filter_jit(_fill_closed)
-        return ClosedModel(ssm, plan, *fill_closed(plan, ssm), report)
+        return ClosedModel(ssm, plan, grid, *fill_closed(grid, plan, ssm), report)
 
     @property
     def dim(self) -> int:
@@ -114,16 +115,17 @@ def _learn_root(plan: Plan, ssm: StateSpaceModel, t: Any, inputs: Inputs) -> tup
     return tensor.reshape(round(tensor.size**0.5), -1), log_scale
 
 
-def _fill_closed(plan: Plan, ssm: StateSpaceModel) -> tuple[Midpoints, Array, Any, Array | None]:
-    """The grid's tables, the prior's root and, unless they vary in time, a and C."""
-    grid = Midpoints(tuple(MidpointAxis.make(r.anchors, r.precision) for r in plan.prior))
+def _fill_closed(
+    grid: Midpoints, plan: Plan, ssm: StateSpaceModel
+) -> tuple[Array, Any, Array | None]:
+    """The prior's root and, unless they vary in time, a and C."""
     prior = fill_prior(plan, ssm)
     prior = prior / jnp.sqrt(grid.mass(grid.multiply_roots(prior, prior), quarter=False))
     if ssm.is_time_varying:
-        return grid, prior, None, None
+        return prior, None, None
     root = _learn_root(plan, ssm, None, None)
     table = transition_table(grid.axes[0], root[0]) if ssm.dim == 1 else None
-    return grid, prior, root, table
+    return prior, root, table
 
 
 class _State(NamedTuple):

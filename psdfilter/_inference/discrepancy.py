@@ -8,7 +8,7 @@ with Q as it is, or divided by its mass on the box if the model was learned with
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NamedTuple
 
@@ -35,6 +35,7 @@ SUP_MARGIN, MIN_MARGIN = 1.25, 1.05
 _BLOCK = 4_000_000
 
 Values = Float[np.ndarray, "t n"]
+Axes = Sequence[Any]  # of unit coordinates, one array each
 
 
 class Step(NamedTuple):
@@ -66,7 +67,7 @@ def dense_nodes(model: LearnedModel, factor: float, least: int = 0) -> FineNodes
     return FineNodes(tuple(nodes), tuple(weights))
 
 
-def tensor_weights(weights: Sequence[np.ndarray]) -> Float[np.ndarray, " n"]:
+def tensor_weights(weights: Axes) -> Float[np.ndarray, " n"]:
     """Products of axis weights, first axis slowest."""
     total = np.ones(1)
     for w in weights:
@@ -74,7 +75,7 @@ def tensor_weights(weights: Sequence[np.ndarray]) -> Float[np.ndarray, " n"]:
     return total
 
 
-def user_points(box: Box, axes: Sequence[np.ndarray]) -> Float[np.ndarray, "n d"]:
+def user_points(box: Box, axes: Axes) -> Float[np.ndarray, "n d"]:
     """The tensor grid of unit axes, in user units, first axis slowest."""
     mesh = np.meshgrid(*axes, indexing="ij")
     unit = np.stack([m.ravel() for m in mesh], axis=-1)
@@ -82,7 +83,7 @@ def user_points(box: Box, axes: Sequence[np.ndarray]) -> Float[np.ndarray, "n d"
 
 
 def _evaluate(
-    tensor: np.ndarray, regressions: Sequence[AxisRegression], axes: Sequence[np.ndarray], at: int
+    tensor: np.ndarray, regressions: Sequence[AxisRegression], axes: Axes, at: int
 ) -> np.ndarray:
     """Kernels of regressions applied to the axes of a tensor, from axis `at` on."""
     for axis, (r, z) in enumerate(zip(regressions, axes, strict=True), start=at):
@@ -117,14 +118,14 @@ def _learned_factor(
     model: LearnedModel,
     part: TransitionPlan,
     fit: tuple[Array, Array],
-    u_axes: Sequence[np.ndarray],
-    x_axes: Sequence[np.ndarray],
+    u_axes: Axes,
+    x_axes: Axes,
 ) -> Float[np.ndarray, "m k"]:
     """Q^_g for u on a tensor grid and x_g on another."""
     plan = model.plan
     rows = _evaluate(np.asarray(fit[0]), part.given_regressions, [u_axes[a] for a in part.given], 0)
 
-    def squares(axes: Sequence[np.ndarray]) -> np.ndarray:
+    def squares(axes: Axes) -> np.ndarray:
         chosen = [axes[a] for a in part.group]
         roots = _evaluate(rows, part.group_regressions, chosen, len(part.given))
         return np.square(roots).reshape(*roots.shape[: len(part.given)], -1) * np.exp(fit[1])
@@ -142,7 +143,7 @@ def _learned_factor(
 
 
 def factor_tables(
-    model: LearnedModel, u_axes: Sequence[np.ndarray], x: FineNodes, step: Step = NO_STEP
+    model: LearnedModel, u_axes: Axes, x: FineNodes, step: Step = NO_STEP
 ) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
     """log Q_g, Q^_g, (m, n_g) each, and the masses of the true factors before renormalisation."""
     fits = (_coefficients if model.ssm.vectorized else _coefficients_jit)(model, *step.given)
@@ -172,7 +173,7 @@ def combine_factors(tables: list[np.ndarray], ufunc: np.ufunc) -> np.ndarray:
     return total
 
 
-def _blocks(fine: FineNodes) -> Iterator[tuple[Sequence[np.ndarray], slice]]:
+def _blocks(fine: FineNodes) -> Iterator[tuple[Axes, slice]]:
     """The dense nodes u in tensor grids, by slices of the first axis, and where they lie."""
     first, *others = fine.nodes
     rest = prod(fine.shape[1:])
@@ -220,9 +221,7 @@ def _partly_seen_logs(post: FilterPosterior, points: Float[Array, "n d"]) -> Flo
     )
 
 
-def true_observations(
-    post: FilterPosterior, axes: Sequence[np.ndarray], peaks: np.ndarray
-) -> Values:
+def true_observations(post: FilterPosterior, axes: Axes, peaks: np.ndarray) -> Values:
     """G(x, y_t) exp(-peak_t) on a grid; one where nothing is seen."""
     model, series, seen = post.model, post.series, np.asarray(post.seen)
     points = user_points(model.plan.box, axes)
@@ -230,7 +229,7 @@ def true_observations(
         logs = np.asarray(_partly_seen_logs(post, jnp.asarray(points)))
     else:
         logs = np.zeros((len(seen), len(points)))
-        for i in np.flatnonzero(seen):
+        for i in np.flatnonzero(seen).tolist():
             step = step_of(post, i)
             ys = np.tile(np.asarray(series.ys[i]), (len(points), 1))
             time = np.full(len(points), step.time)
@@ -239,9 +238,7 @@ def true_observations(
     return np.where(seen[:, None], truth, 1.0)
 
 
-def fitted_observations(
-    post: FilterPosterior, axes: Sequence[np.ndarray], coefficients: np.ndarray
-) -> Values:
+def fitted_observations(post: FilterPosterior, axes: Axes, coefficients: np.ndarray) -> Values:
     """G^(x, y_t) exp(-peak_t) on a grid; one where nothing is seen."""
     roots = _evaluate(coefficients, post.model.plan.observation, axes, 1)
     squares = np.square(roots).reshape(len(coefficients), -1)
@@ -324,15 +321,15 @@ class _Dense:
             exact = self.normalize(whole.exact * self.truth[self.steps])
             theirs = self.before(self.start_exact, exact)
             again = push(self.model, self.fine, theirs * self.weights).exact
-            for k, i in enumerate(self.steps):
-                one = Pushed(**(whole.__dict__ | {"kept": whole.kept[k : k + 1]}))
-                yield int(i), one, whole.exact[k], whole.learned[k], again[k]
+            for k, i in enumerate(self.steps.tolist()):
+                one = replace(whole, kept=whole.kept[k : k + 1])
+                yield i, one, whole.exact[k], whole.learned[k], again[k]
             return
         theirs = self.start_exact
-        for k, i in enumerate(self.steps):
+        for k, i in enumerate(self.steps.tolist()):
             sources = np.stack([mine[k], theirs]) * self.weights
             both = push(self.model, self.fine, sources, step_of(self.post, i))
-            yield int(i), both, both.exact[0], both.learned[0], both.exact[1]
+            yield i, both, both.exact[0], both.learned[0], both.exact[1]
             theirs = self.normalize(both.exact[0] * self.truth[i])
 
     def one_step_bound(self, i: int, seen: Pushed, learned: np.ndarray, gap: float) -> float:

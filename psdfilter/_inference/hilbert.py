@@ -98,7 +98,7 @@ def hilbert_after_mixing(
 ) -> Float[np.ndarray, "..."]:
     """h(mu K, nu K) <= 2 log(1 + (sigma^-2 - 1) ||mu - nu|| / 2) for probabilities mu, nu."""
     sigma = np.asarray(sigma, dtype=float)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         grown = 0.5 * (1.0 / np.square(sigma) - 1.0) * np.asarray(distance, dtype=float)
         return 2.0 * np.log1p(np.where(np.asarray(distance) == 0.0, 0.0, grown))
 

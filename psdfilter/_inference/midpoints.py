@@ -18,9 +18,10 @@ pi, are then fixed matrices of error functions:
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from .._gaussian.integrals import scaled_interval_mass, scaled_interval_moments
+from .._gaussian.integrals import scaled_interval_moments
 from .nodes import apply_axes
 
 
@@ -30,19 +31,22 @@ def _gauss(
     return jnp.exp(-eta * jnp.square(a[:, None] - b[None, :]))
 
 
-def _unit_mass(center: Float[Array, "..."], kappa: Float[Array, ""]) -> Float[Array, "..."]:
-    """I_kappa(center), over (-1, 1)."""
-    mass, tail = scaled_interval_mass(-jnp.ones(()), jnp.ones(()), center, kappa)
-    return mass * jnp.exp(-tail)
+def _unit_moments(
+    parts: tuple[tuple[Float[Array, "..."], Float[Array, ""]], ...],
+) -> list[Float[Array, "3 ..."]]:
+    """Integrals of 1, z, z^2 against k_kappa(z, center) over (-1, 1), for (centers, kappa) each.
 
-
-def _unit_moments(center: Float[Array, " n"], kappa: Float[Array, ""]) -> Float[Array, "3 n"]:
-    """Integrals of 1, z, z^2 against k_kappa(z, center) over (-1, 1)."""
-    mass, first, second, tail = scaled_interval_moments(-jnp.ones(()), jnp.ones(()), center, kappa)
-    raw = jnp.stack(
-        [mass, center * mass + first, jnp.square(center) * mass + 2 * center * first + second]
-    )
-    return raw * jnp.exp(-tail)[None, :]
+    One call for all: error functions take long to compile.
+    """
+    centers = jnp.concatenate([c.ravel() for c, _ in parts])
+    kappas = jnp.concatenate([jnp.broadcast_to(kappa, c.size) for c, kappa in parts])
+    one = jnp.ones(())
+    mass, first, second, tail = scaled_interval_moments(-one, one, centers, kappas)
+    raw = [mass, centers * mass + first, jnp.square(centers) * mass + 2 * centers * first + second]
+    table = jnp.stack(raw) * jnp.exp(-tail)[None, :]
+    cuts = np.cumsum([c.size for c, _ in parts])[:-1]
+    pieces = jnp.split(table, cuts, axis=1)
+    return [piece.reshape(3, *c.shape) for piece, (c, _) in zip(pieces, parts, strict=True)]
 
 
 class MidpointAxis(eqx.Module):
@@ -59,6 +63,7 @@ class MidpointAxis(eqx.Module):
     quarter_moments: Float[Array, "3 q"]
 
     @staticmethod
+    @eqx.filter_jit
     def make(anchors: Float[Array, " m"], eta: Float[Array, ""]) -> "MidpointAxis":
         """For a regular grid of anchors."""
         num = anchors.shape[0]
@@ -66,16 +71,19 @@ class MidpointAxis(eqx.Module):
         quarter = jnp.linspace(anchors[0], anchors[-1], 4 * num - 3)
         middle = 0.5 * (half[:, None] + half[None, :])
         third = (half[:, None] + 2 * quarter[None, :]) / 3
+        at_middle, at_third, at_half, at_quarter = _unit_moments(
+            ((middle, 4 * eta), (third, 6 * eta), (half, 2 * eta), (quarter, 4 * eta))
+        )
         return MidpointAxis(
             anchors,
             half,
             eta,
             _gauss(anchors, anchors, 0.5 * eta),
             _gauss(half, half, eta),
-            _gauss(half, half, eta) * _unit_mass(middle, 4 * eta),
-            _gauss(half, quarter, 4 * eta / 3) * _unit_mass(third, 6 * eta),
-            _unit_moments(half, 2 * eta),
-            _unit_moments(quarter, 4 * eta),
+            _gauss(half, half, eta) * at_middle[0],
+            _gauss(half, quarter, 4 * eta / 3) * at_third[0],
+            at_half,
+            at_quarter,
         )
 
 

@@ -1,6 +1,7 @@
 """A learned model: a plan, the tables that fill it, and what was found out on the way."""
 
 import time
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -38,6 +39,7 @@ class Sizing:
         """Start without a resized model."""
         self.by_observations = by_observations
         self.resized: LearnedModel | None = None
+        self.kernels: dict[str, Any] = {}  # of the online filter, compiled for this model
 
 
 class LearnedModel(eqx.Module):

@@ -8,7 +8,7 @@ Every weight matrix is formed and every pair of anchors integrated, so the cost 
 M_Q^4 M_G^2: small orders only. Any anchors will do.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -131,6 +131,23 @@ class _Step(NamedTuple):
     likelihood: GaussianPSD | None
 
 
+def _observation_fits(model: LearnedModel, series: Any) -> tuple[Array, Array]:
+    from .filtered import observation_fits
+
+    return _jit_unless_black_box(model, observation_fits)(model, series)
+
+
+def _transition_factors(model: LearnedModel, t: int, row: Any) -> tuple[GaussianPSD, ...]:
+    def factors(learned: LearnedModel, step: Any) -> tuple[GaussianPSD, ...]:
+        return learned.transition_density(step, row)
+
+    return _jit_unless_black_box(model, factors)(model, t)
+
+
+def _jit_unless_black_box(model: LearnedModel, fn: Callable[..., Any]) -> Callable[..., Any]:
+    return fn if model.ssm.vectorized else eqx.filter_jit(fn)
+
+
 def run_reference(
     model: LearnedModel | LearnedTriple,
     ys: Numbers,
@@ -151,20 +168,19 @@ def run_reference(
     require_x64()
     if isinstance(model, LearnedTriple):
         return _run_triple(model, ys, first)
-    from .filtered import observation_fits
     from .run import as_series
 
     if model.renormalize:
         raise ValueError("a renormalised transition is no PSD model: learn with renormalize=False")
     series, _ = as_series(model, ys, first, inputs, times)
     plan, fixed = model.plan, None
-    coefficients, peaks = observation_fits(model, series)
+    coefficients, peaks = _observation_fits(model, series)
     steps = []
     for index, hop in enumerate(np.asarray(series.hops)):
         row = None if series.rows is None else jax.tree.map(lambda a, i=index: a[i], series.rows)
         if fixed is None or model.tables is None:
-            t = int(series.steps[index])
-            fixed = join_factors(model.transition_density(t, row), plan.structure)
+            factors = _transition_factors(model, int(series.steps[index]), row)
+            fixed = join_factors(factors, plan.structure)
         likelihood = None
         if not np.all(np.isnan(np.asarray(series.ys[index]))):
             likelihood = root_square(plan.observation, coefficients[index], peaks[index])

@@ -1,8 +1,8 @@
 """The filter's densities anywhere: the same PSD models, evaluated off the nodes they were run on.
 
 A filtered density is p_t(x) (chi(x) . c_t)^2 / Z_t with
-p_t(x) = sum_m v_m prod_g (C_g[m] . psi_g(x))^2, so the stored v decide it at every x; quantiles, distances and expectations use finer nodes than the
-recursion needed.
+p_t(x) = sum_m v_m prod_g (C_g[m] . psi_g(x))^2, so the stored v decide it at every x; quantiles,
+distances and expectations use finer nodes than the recursion needed.
 """
 
 from typing import NamedTuple

@@ -15,9 +15,8 @@ from .filtered import FilterPosterior, Forecast
 from .model import LearnedModel, resized_by
 from .nodes import (
     TransitionTables,
-    observation_coefficients,
+    apply_axes,
     predict_nodes,
-    roots_on,
     smooth_roots,
 )
 from .observations import observation_box, partly_missing_logs
@@ -101,25 +100,28 @@ def _logs_at(model: LearnedModel, points: Float[Array, "k d"], y, t, row, partly
 
 
 def observation_errors(
-    model: LearnedModel, part: "Series", predicted: Float[Array, "t n"]
+    model: LearnedModel,
+    part: "Series",
+    logs: Float[Array, "t k"],
+    peaks: Float[Array, " t"],
+    predicted: Float[Array, "t n"],
 ) -> Float[Array, " t"]:
     """delta_t = 2 int p |G - G^| / int p G, on points between the training nodes of sqrt G."""
     plan = model.plan
     axes = plan.check_axes()
     points, nearest = grid_points(plan.box, axes), plan.nearest_nodes(axes)
+    fits = tuple(r.kernel(z) @ r.solve for r, z in zip(plan.observation, axes, strict=True))
+    shape = tuple(r.nodes.shape[0] for r in plan.observation)
 
-    def one(y, t, row, density):
-        logs = observation_logs(model, y, t, row, part.partly)
-        peak = jnp.max(jnp.where(jnp.isnan(logs), -jnp.inf, logs))
-        peak = jnp.where(jnp.isfinite(peak), peak, 0.0)
-        root = jnp.exp(0.5 * (jnp.where(jnp.isnan(logs), -jnp.inf, logs) - peak))
-        fit = jnp.square(roots_on(plan.observation, observation_coefficients(plan, root), axes))
+    def one(y, t, row, log_values, peak, density):
+        root = jnp.exp(0.5 * (log_values - peak)).reshape(shape)
+        fit = jnp.square(apply_axes(root, fits)).ravel()
         truth = jnp.exp(_logs_at(model, points, y, t, row, part.partly) - peak)
         mass = density[nearest]
         total = mass @ truth
         return 2 * (mass @ jnp.abs(truth - fit)) / jnp.where(total > 0, total, 1.0)
 
-    errors = jax.vmap(one)(part.ys, part.steps, part.rows, predicted)
+    errors = jax.vmap(one)(part.ys, part.steps, part.rows, logs, peaks, predicted)
     return jnp.where(jnp.isnan(errors), 0.0, errors)
 
 
@@ -182,7 +184,7 @@ def _scan(
         xs = (likelihood, scale, missing, codes, part.hops, tables)
         density, (outs, sources, predicted) = jax.lax.scan(step, density, xs)
         if predicted is not None:
-            errors = observation_errors(model, part, predicted)
+            errors = observation_errors(model, part, logs, scale, predicted)
             unresolved = outs.seen & (errors > model.tol) & (outs.code == _results.OK)
             outs = outs._replace(code=jnp.where(unresolved, _results.UNRESOLVED, outs.code))
         else:
@@ -363,8 +365,15 @@ def _host_logs(model: LearnedModel, ys: Array, steps: Array) -> Float[Array, "t 
     """log G of a NumPy model, tabulated before the scan."""
     points = np.asarray(model.plan.training_points())
     rows = []
-    for y, t in zip(np.asarray(ys), np.asarray(steps), strict=True):
-        if np.any(np.isnan(y)) or np.any(np.isinf(y)):
+    for index, (y, t) in enumerate(zip(np.asarray(ys), np.asarray(steps), strict=True)):
+        gaps = np.isnan(y)
+        if gaps.any() and not gaps.all():
+            raise ValueError(
+                f"ys[{index}] misses some of its coordinates, {y}: a NumPy model cannot be "
+                "integrated over them. Set the whole row to NaN, or write the model in JAX with an "
+                "observation_box"
+            )
+        if gaps.any() or np.any(np.isinf(y)):
             rows.append(np.zeros(len(points)))
             continue
         seen = np.broadcast_to(y, (len(points), len(y)))
@@ -385,7 +394,6 @@ def init(model: LearnedModel) -> FilterState:
     return FilterState(model.prior, jnp.zeros(()), jnp.zeros((), int), jnp.zeros((), int))
 
 
-@eqx.filter_jit
 def _predict_state(model: LearnedModel, state: FilterState, row) -> FilterState:
     step = state.step + 1
     tables = model.tables_at(step, row)
@@ -394,15 +402,7 @@ def _predict_state(model: LearnedModel, state: FilterState, row) -> FilterState:
     return FilterState(predicted, state.log_likelihood, step, state.code)
 
 
-def predict(model: LearnedModel, state: FilterState, *, inputs: Inputs = None) -> FilterState:
-    """One transition: the density of the next state."""
-    return _predict_state(model, state, inputs)
-
-
-@eqx.filter_jit
-def _update_state(
-    model: LearnedModel, state: FilterState, y: Float[Array, " p"], row
-) -> FilterState:
+def _update_state(model: LearnedModel, state: FilterState, y: Array, row) -> FilterState:
     weights = model.plan.node_weights()
     missing, code = observation_status(y)
     logs = observation_logs(model, y, state.step, row)
@@ -412,12 +412,49 @@ def _update_state(
     return FilterState(out.density, state.log_likelihood + out.log_mass, state.step, code)
 
 
+def _online(model: LearnedModel, name: str, fn, *args: Any) -> FilterState:
+    """fn(model, *args), compiled once with a concrete model's tables as constants.
+
+    Handing all tables over at every call would take longer than the step itself.
+    """
+    if not isinstance(model, LearnedModel):
+        raise ValueError(f"model must come from psdfilter.learn, got {type(model).__name__}")
+    kernels = model.sizing.kernels
+    if name not in kernels:
+        if _traced(model):
+            return fn(model, *args)
+        kernels[name] = jax.jit(lambda *rest: fn(model, *rest))
+    return kernels[name](*args)
+
+
+def predict(model: LearnedModel, state: FilterState, *, inputs: Inputs = None) -> FilterState:
+    """One transition: the density of the next state."""
+    return _online(model, "predict", _predict_state, state, inputs)
+
+
 def update(
     model: LearnedModel, state: FilterState, y: Numbers, *, inputs: Inputs = None
 ) -> FilterState:
     """Bayes' rule for one observation; NaN is missing. Several calls are several sensors."""
-    seen = jnp.atleast_1d(jnp.asarray(y, dtype=jnp.float64))
-    return _update_state(model, state, seen, inputs)
+    seen = y if isinstance(y, jax.Array) else np.asarray(y, dtype=np.float64)
+    seen = seen[None] if seen.ndim == 0 else seen
+    if model.ssm.vectorized:
+        return _host_update(model, state, seen)
+    return _online(model, "update", _update_state, state, seen, inputs)
+
+
+def _host_update(model: LearnedModel, state: FilterState, y: Any) -> FilterState:
+    """An update of a NumPy model: G is evaluated before the compiled part."""
+    logs = _host_logs(model, jnp.asarray(y)[None], state.step[None])[0]
+
+    def finish(model, state, seen, logs):
+        missing, code = observation_status(seen)
+        likelihood, scale = likelihood_at_nodes(model, logs, missing)
+        weights = model.plan.node_weights()
+        out = correct(weights, state.density, likelihood, scale, missing, code)
+        return FilterState(out.density, state.log_likelihood + out.log_mass, state.step, out.code)
+
+    return _online(model, "host_update", finish, state, jnp.asarray(y), logs)
 
 
 @eqx.filter_jit

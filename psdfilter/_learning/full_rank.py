@@ -22,14 +22,13 @@ from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import as_count, require_x64
 from .._density.anchors import TensorGrid, as_anchors, dimension, expand, num_points
-from .._density.box import Box
+from .._density.box import Box, as_finite_box
 from .._density.psd import GaussianPSD, as_precision
 from .axes import Axis, least_num, stretched_nodes
 from .evaluate import RootFunction
 from .nystrom import host_features, whiten
 from .probe import kronecker_points
 from .psd_newton import PsdSolution, psd_least_squares
-from .rank_one import as_finite_box
 from .table import AbstractReport
 
 # Default grid: eta h^2, reach past the box in kernel lengths, anchors per axis by dimension.
@@ -120,7 +119,7 @@ def learn_full_rank(
     """
     require_x64()
     start = time.perf_counter()
-    box = as_finite_box(box)
+    box = as_finite_box("box", box)
     if not (np.isfinite(ridge) and ridge > 0):
         raise ValueError(f"ridge must be positive and finite, got {ridge!r}")
     as_count("max_iterations", max_iterations)

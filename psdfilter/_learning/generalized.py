@@ -19,7 +19,7 @@ from jaxtyping import ArrayLike, Float
 
 from .._checks import Numbers, as_axes, as_count, as_key
 from .._density.anchors import TensorGrid
-from .._density.box import Box
+from .._density.box import Box, as_finite_box
 from .._density.generalized import GeneralizedGaussianPSD
 from .components import (
     LOSSES,
@@ -36,7 +36,7 @@ from .evaluate import RootFunction
 from .generalized_points import Validation, as_unit_points, num_training_points, training_points
 from .generalized_start import Starter
 from .progress import Bar
-from .rank_one import as_finite_box, as_tolerance
+from .rank_one import as_tolerance
 from .table import AbstractReport
 
 # Steps between two looks at the loss; a relative gain below _STALL over that many ends the run.
@@ -113,14 +113,10 @@ class GeneralizedFit(eqx.Module):
         return f"generalised fit\n{self.report}"
 
 
-class _LossBar(Bar):
-    """A bar that shows the loss."""
-
-    def show(self, start: int, fraction: float, loss: float) -> None:
-        """Move on, and write the number of the start and its loss beside the bar."""
-        self.advance(fraction)
-        if self._progress is not None:
-            self._progress.update(self._task, description=f"start {start + 1}, loss {loss:.2e}")
+def _show(bar: Bar, start: int, fraction: float, loss: float) -> None:
+    """Move on, with the number of the start and its loss beside the bar."""
+    bar.describe(f"start {start + 1}, loss {loss:.2e}")
+    bar.advance(fraction)
 
 
 class _Run(eqx.Module):
@@ -181,7 +177,7 @@ def learn_generalized(
         A fit with `.model`, a `GeneralizedGaussianPSD` of rank one, and `.report`.
     """
     began = perf_counter()
-    box, method = as_finite_box(box), _as_choice("method", method, METHODS)
+    box, method = as_finite_box("box", box), _as_choice("method", method, METHODS)
     search = _Search(
         order=as_count("order", order),
         tol=None if tol is None else as_tolerance(tol),
@@ -201,12 +197,12 @@ def learn_generalized(
     starter = Starter(root_fn, search.order, conditioning)
     trained = training_points(root_fn, num) if trained is None else trained
     target, check = root_fn(trained)[:, 0], Validation(root_fn)
-    bar, runs = _LossBar("start 1", progress), list[_Run]()
+    bar, runs = Bar("start 1", progress), list[_Run]()
     with bar:
         for number in range(search.num_starts):
             shapes = starter.perturbed(keys[number - 1]) if number else starter.shapes
             data = Data(shapes.local(trained), jnp.asarray(target))
-            runs.append(search.descend(shapes, data, check, partial(bar.show, number)))
+            runs.append(search.descend(shapes, data, check, partial(_show, bar, number)))
             if runs[-1].met:
                 break
     best = min(runs, key=lambda run: (not run.met, run.loss))

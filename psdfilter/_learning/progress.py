@@ -30,6 +30,12 @@ class Bar:
             self._progress.reset(self._task)
         self._progress.update(self._task, advance=fraction)
 
+    def describe(self, text: str) -> None:
+        """Write something else beside the bar, once it is shown."""
+        self._description = text
+        if self._progress is not None:
+            self._progress.update(self._task, description=text)
+
     def __enter__(self) -> "Bar":
         return self
 

@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from time import perf_counter
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from .._checks import as_axes, require_x64
+from .._checks import as_axes
 from .._density.anchors import TensorGrid
-from .._density.box import Box, as_box
+from .._density.box import Box, as_finite_box
 from .._density.psd import GaussianPSD
 from .evaluate import RootFunction
 from .given import as_design, fit_given
@@ -103,7 +103,7 @@ def learn_rank_one(
     Raises:
         ValueError: bad input, or a tolerance out of reach: the message says what it would take.
     """
-    box = as_finite_box(box)
+    box = as_finite_box("box", box)
     root_fn = RootFunction([f], box, kind="log" if log else "value", vectorized=vectorized)
     budget = as_budget(max_anchors, max_memory)
     if any(option is not None for option in (anchors, points, precision)):
@@ -178,21 +178,6 @@ def _in_user_units(
         seconds=seconds,
     )
     return model, report, nodes
-
-
-def as_finite_box(box: Any) -> Box:
-    """`box` as a Box with finite, concrete bounds."""
-    require_x64()
-    if not isinstance(box, Box):
-        dim = np.size(box[0]) if isinstance(box, tuple | list) and len(box) == 2 else 0
-        box = as_box("box", cast(Any, box), dim)
-    bounds = np.stack([np.asarray(box.lower), np.asarray(box.upper)])
-    if not np.isfinite(bounds).all():
-        raise ValueError(
-            f"box must be finite to learn on it, got lower {bounds[0]} and upper {bounds[1]}; "
-            "box_from_samples chooses one from simulated points"
-        )
-    return box
 
 
 def as_tolerance(tol: Any) -> float:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 
 from jaxtyping import ArrayLike
 
-from .._density.box import Box
+from .._density.box import Box, as_finite_box
 from .evaluate import RootFunction
-from .rank_one import RankOneFit, as_budget, as_finite_box, fit_tolerance
+from .rank_one import RankOneFit, as_budget, fit_tolerance
 
 
 def learn_roots(
@@ -45,7 +45,7 @@ def learn_roots(
     functions = [roots] if callable(roots) else list(roots)
     if not functions:
         raise ValueError("roots must name at least one function, got none")
-    box = as_finite_box(box)
+    box = as_finite_box("box", box)
     root_fn = RootFunction(functions, box, kind="root", vectorized=vectorized)
     budget = as_budget(max_anchors, max_memory)
     return RankOneFit(*fit_tolerance(root_fn, box, tol, periodic, ridge, budget, progress))

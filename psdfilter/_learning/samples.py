@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike, Float
 
-from .._checks import require_x64
 from .._density.anchors import TensorGrid
-from .._density.box import Box
+from .._density.box import Box, as_finite_box
 from .._density.psd import GaussianPSD, as_precision
 from .progress import Bar
 from .root_likelihood import ProductBasis, RootFit
@@ -100,7 +99,7 @@ def learn_from_samples(
         progress: show a progress bar; by default if the standard error is a terminal.
     """
     start = time.perf_counter()
-    box = _finite_box("box", box)
+    box = as_finite_box("box", box)
     z = _as_samples("samples", samples, box)
     limits = Limits(folds, seed, max_anchors, max_directions)
     return _learn(z, 0, box, precision, ridge, limits, progress, start)
@@ -144,7 +143,7 @@ def learn_conditional(
         progress: show a progress bar; by default if the standard error is a terminal.
     """
     start = time.perf_counter()
-    box_u, box_x = _finite_box("box_u", box_u), _finite_box("box_x", box_x)
+    box_u, box_x = as_finite_box("box_u", box_u), as_finite_box("box_x", box_x)
     z_u, z_x = _as_samples("u", u, box_u), _as_samples("x", x, box_x)
     if len(z_u) != len(z_x):
         raise ValueError(f"u and x must be as many, got {len(z_u)} and {len(z_x)}")
@@ -154,19 +153,6 @@ def learn_conditional(
     limits = Limits(folds, seed, max_anchors, max_directions)
     z = np.concatenate([z_u, z_x], axis=1)
     return _learn(z, box_u.dim, joint, precision, ridge, limits, progress, start)
-
-
-def _finite_box(name: str, box: Any) -> Box:
-    require_x64()
-    if not isinstance(box, Box):
-        if not (isinstance(box, tuple | list) and len(box) == 2):
-            raise ValueError(
-                f"{name} must be a psdfilter.Box or a pair (lower, upper), got {type(box).__name__}"
-            )
-        box = Box(*box)
-    if not bool(jnp.all(jnp.isfinite(box.half_width))):
-        raise ValueError(f"{name} must be finite, got {box.lower} to {box.upper}")
-    return box
 
 
 def _as_samples(name: str, samples: Any, box: Box) -> Float[np.ndarray, "n d"]:

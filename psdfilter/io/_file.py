@@ -31,7 +31,7 @@ def save(path: str | os.PathLike[str], obj: Any) -> None:
     Args:
         path: where to; taken as it is, no suffix is added.
         obj: a GaussianPSD, GeneralizedGaussianPSD, PairwiseGaussianPSD, TensorGrid, Box,
-            FilterState or LearnedModel.
+            FilterState, LearnedModel or ClosedModel.
     """
     kind = name_of(obj)
     if kind not in KINDS:

@@ -15,7 +15,12 @@ _MODULES = {
     "Plan": "psdfilter._inference.plan",
     "TransitionTables": "psdfilter._inference.nodes",
     "LearnReport": "psdfilter._inference.report",
+    "Sizing": "psdfilter._inference.model",
     "LearnedModel": "psdfilter._inference.model",
+    "MidpointAxis": "psdfilter._inference.midpoints",
+    "Midpoints": "psdfilter._inference.midpoints",
+    "ClosedReport": "psdfilter._inference.closed_plan",
+    "ClosedModel": "psdfilter._inference.closed",
     "FilterState": "psdfilter._inference.run",
 }
 
@@ -28,7 +33,11 @@ KINDS = (
     "PairwiseGaussianPSD",
     "FilterState",
     "LearnedModel",
+    "ClosedModel",
 )
+
+# Of a class that is no dataclass: what is written. Compiled functions it keeps are made anew.
+_FIELDS = {"Sizing": ("by_observations", "resized")}
 
 
 def class_of(name: str) -> type:
@@ -48,10 +57,10 @@ def name_of(obj: Any) -> str | None:
 
 
 def field_names(cls: type) -> tuple[str, ...]:
-    """The fields of a dataclass (Equinox modules are dataclasses) or of a named tuple."""
+    """The fields that are written; Equinox modules are dataclasses."""
     if dataclasses.is_dataclass(cls):
         return tuple(field.name for field in dataclasses.fields(cls))
-    return tuple(cls._fields)
+    return _FIELDS[cls.__name__]
 
 
 def build(cls: type, values: dict[str, Any]) -> Any:
@@ -61,8 +70,10 @@ def build(cls: type, values: dict[str, Any]) -> Any:
             f"the file's {cls.__name__} has fields {sorted(values)}, this version of psdfilter "
             f"expects {sorted(field_names(cls))}: it was written by another version"
         )
-    if not dataclasses.is_dataclass(cls):
-        return cls(**values)
+    if cls.__name__ == "Sizing":
+        sizing = cls(values["by_observations"])
+        sizing.resized = values["resized"]
+        return sizing
     obj = object.__new__(cls)
     for name, value in values.items():
         object.__setattr__(obj, name, value)

@@ -7,7 +7,11 @@ import pytest
 from helpers import rule
 from scipy import special
 
-from psdfilter._gaussian.integrals import scaled_interval_mass, scaled_interval_moments
+from psdfilter._gaussian.integrals import (
+    erfcx,
+    scaled_interval_mass,
+    scaled_interval_moments,
+)
 from psdfilter._gaussian.quadrature import gauss_legendre
 
 mass_fn = jax.jit(scaled_interval_mass)
@@ -31,11 +35,21 @@ def log_mass(*arguments):
     return np.log(np.asarray(mass)) - np.asarray(exponent)
 
 
+def test_scaled_erfc_everywhere_and_its_slope():
+    # Dense around 26.6, where JAX's own is zero, and around the switch to the asymptotic series.
+    t = np.concatenate([np.linspace(0.0, 40.0, 4001), np.linspace(24.9, 26.8, 2001), [1e3, 1e8]])
+    np.testing.assert_allclose(jax.jit(erfcx)(t), special.erfcx(t), rtol=4e-15)
+    slope = jax.jit(jax.vmap(jax.grad(erfcx)))(t)
+    expected = 2 * t * special.erfcx(t) - 2 / np.sqrt(np.pi)
+    np.testing.assert_allclose(slope[t < 40], expected[t < 40], rtol=1e-11, atol=1e-14)
+    assert np.all(np.asarray(slope) < 0)
+
+
 @pytest.mark.parametrize("side", [-1.0, 1.0])
 @pytest.mark.parametrize("kappa", [0.3, 2.0, 5e3])
 def test_mass_from_the_centre_to_a_thousand_standard_deviations(side, kappa):
     sd = 1 / np.sqrt(2 * kappa)
-    near = np.array([-3.0, -0.5, 0.0, 0.3, 1, 3, 8, 20, 37, 38, 100, 400, 1000]) * sd
+    near = np.array([-3.0, -0.5, 0.0, 0.3, 1, 3, 8, 20, 37, 37.6, 38, 100, 400, 1000]) * sd
     far = near + 2.5 * sd
     a, b = (near, far) if side > 0 else (-far, -near)
     np.testing.assert_allclose(

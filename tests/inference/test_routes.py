@@ -6,11 +6,13 @@ point here, only that they push it through the same filter.
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import psdfilter as psd
 import pytest
+
+import psdfilter as psd
 from psdfilter import _results, systems
 from psdfilter._density.diagonal import weighted_gram
 from psdfilter._inference.closed import ClosedModel, ClosedPosterior
@@ -65,10 +67,11 @@ class Case(NamedTuple):
     anchors: tuple[int, ...]
     nodes: tuple[int, ...]
     ys: np.ndarray
+    ridge: float = 1e-4
 
     def closed(self) -> ClosedModel:
-        axes = [Axis.padded(n, 0.45, 0.5, 1.25) for n in self.anchors]
-        plan = shared_plan(self.ssm.state_box, axes, 1e-3, ridge=1e-4, counts=self.nodes)
+        axes = [Axis.padded(n, 0.45, 0.2, 1.25) for n in self.anchors]
+        plan = shared_plan(self.ssm.state_box, axes, 1e-3, ridge=self.ridge, counts=self.nodes)
         return ClosedModel.make(self.ssm, plan)
 
 
@@ -77,34 +80,33 @@ def column(*values: float) -> np.ndarray:
 
 
 CASES = {
-    "sine": Case(tilted_sine(), (14,), (96,), column(0.4, 0.05, 0.8, np.nan, 0.3, 0.6)),
-    "linear": Case(linear_line(), (12,), (96,), column(0.4, -1.2, np.nan, 0.8, 2.1, 1.5)),
-    "plane": Case(plane(), (4, 3), (40, 40), column(0.4, -1.0, np.nan, 0.8)),
+    "sine": Case(tilted_sine(), (14,), (96,), column(0.4, 0.05, 0.8, 0.1, 0.3, 0.6)),
+    "linear": Case(linear_line(), (14,), (96,), column(0.4, -1.2, 0.8, -0.1, 2.1, 1.5)),
+    "plane": Case(plane(), (4, 3), (40, 40), column(0.4, -1.0), 1e-2),
 }
 
 
 class Routes(NamedTuple):
     ssm: psd.StateSpaceModel
     model: ClosedModel
-    nodes_model: LearnedModel
     reference: ReferencePosterior
     closed: ClosedPosterior
     nodes: FilterPosterior
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(
+    scope="module", params=["sine", "linear", pytest.param("plane", marks=pytest.mark.slow)]
+)
 def routes(request) -> Routes:
     case = CASES[request.param]
     model = case.closed()
     on_nodes = model.on_nodes()
-    first = "observe" if request.param == "linear" else "predict"
     return Routes(
         case.ssm,
         model,
-        on_nodes,
-        run_reference(on_nodes, case.ys, first=first),
-        model.run(case.ys, first=first),
-        psd.run_filter(on_nodes, case.ys, first=first),
+        run_reference(on_nodes, case.ys),
+        model.run(case.ys),
+        psd.run_filter(on_nodes, case.ys),
     )
 
 
@@ -123,8 +125,8 @@ def test_routes_agree_in_densities(routes):
     box = routes.ssm.state_box
     unit = np.random.default_rng(3).uniform(-1, 1, (60, box.dim))
     points = box.from_unit(unit)
-    for t, density in enumerate(routes.reference.densities):
-        truth = density(points)
+    for t in (0, len(routes.reference.densities) - 1):
+        truth = routes.reference.densities[t](points)
         assert worst(routes.closed.density(t)(points), truth) < TOL
         assert worst(routes.nodes.density(t)(points), truth) < TOL
     fine = FineNodes(
@@ -136,19 +138,18 @@ def test_routes_agree_in_densities(routes):
 def test_order_is_constant_mass_one_and_weights_psd(routes):
     """The corollary on Algorithm 2: pi_k has order at most M_Q M_G for k >= 1."""
     reference, plan = routes.reference, routes.model.plan
-    (Q,) = routes.nodes_model.transition_density()
     of_g = int(np.prod([r.anchors.shape[0] for r in plan.observation]))
     of_x = int(np.prod([r.anchors.shape[0] for r in plan.transitions[0].group_regressions]))
-    seen = [n for n, z in zip(reference.orders, reference.log_likelihoods, strict=True) if z != 0]
-    assert set(seen) == {of_x * of_g}
-    assert max(reference.orders) <= of_x * of_g <= Q.order * of_g
+    of_u = int(np.prod([r.anchors.shape[0] for r in plan.transitions[0].given_regressions]))
+    assert set(reference.orders) == {of_x * of_g}
+    assert of_x * of_g <= (of_u * of_x) * of_g
     assert worst(reference.masses, 1.0) < 1e-12
     assert np.min(reference.eigenvalue_ratios) > -1e-14
 
 
 def test_kernel_means_give_a_positive_gram_matrix(routes):
     """W before any clipping, by grid midpoints and by all pairs: positive to rounding."""
-    grid, t = routes.model.grid, 2
+    grid, t = routes.model.grid, 1
     W = np.asarray(grid.gram(routes.closed.sources[t]))
     values = np.linalg.eigvalsh(W)
     assert values[0] > -1e-14 * values[-1]
@@ -159,12 +160,12 @@ def test_kernel_means_give_a_positive_gram_matrix(routes):
     anchors = psd.TensorGrid([a.anchors for a in grid.axes]).points()
     precision = jnp.stack([a.precision for a in grid.axes])
     unit = psd.Box(-np.ones(box.dim), np.ones(box.dim))
-    gram, log_scale = weighted_gram(anchors, precision, density, unit)
+    gram, log_scale = eqx.filter_jit(weighted_gram)(anchors, precision, density, unit)
     assert worst(W, gram * jnp.exp(log_scale)) < 1e-12
 
 
 def test_densities_of_the_closed_route_have_mass_one(routes):
-    for t in range(len(routes.reference.densities)):
+    for t in (0, len(routes.reference.densities) - 1):
         density = routes.closed.density(t)
         assert abs(float(psd.integral(density, routes.ssm.state_box)) - 1) < 1e-12
         assert density.order <= np.prod([2 * n - 1 for n in routes.model.grid.shape])
@@ -190,6 +191,7 @@ def test_golden_filter_step():
     assert post.orders == (81, 81)
 
 
+@pytest.mark.slow
 def test_reference_multiplies_factors_that_share_old_coordinates():
     """Q = Q_0(u_0, u_1; x_0) Q_1(u_1; x_1), each factor on anchors of its own."""
     ssm = plane()
@@ -208,6 +210,7 @@ def test_reference_multiplies_factors_that_share_old_coordinates():
     assert worst(reference.covariance, nodes.covariance) < TOL
 
 
+@pytest.mark.slow
 def test_reference_where_an_old_coordinate_does_not_matter():
     ssm = plane()
     axis = Axis.padded(3, 0.5, 0.3, 1.25)
@@ -215,29 +218,53 @@ def test_reference_where_an_old_coordinate_does_not_matter():
     parts = (TransitionPlan((1,), (0, 1), (a,), (a, a)),)
     plan = assemble(ssm.state_box, (32, 32), parts, (a, a), (a, a), 1e-3)
     model = LearnedModel(ssm, plan, *fill(plan, ssm, False), False, None, Sizing(True))  # pyright: ignore
-    reference, nodes = run_reference(model, column(0.4)), psd.run_filter(model, column(0.4))
+    reference = run_reference(model, column(0.4, np.nan), first="observe")
+    nodes = psd.run_filter(model, column(0.4, np.nan), first="observe")
     assert worst(reference.log_likelihoods, nodes.log_likelihoods) < TOL
     assert worst(reference.mean, nodes.mean) < TOL
 
 
-def test_closed_takes_gaps_between_times():
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sine", "linear"])
+@pytest.mark.parametrize("first", ["predict", "observe"])
+def test_routes_agree_with_missing_observations(name, first):
+    case = CASES[name]
+    model, ys = case.closed(), case.ys.copy()
+    ys[[1, 3]] = np.nan
+    on_nodes = model.on_nodes()
+    reference = run_reference(on_nodes, ys, first=first)
+    for post in (model.run(ys, first=first), psd.run_filter(on_nodes, ys, first=first)):
+        for field in ("log_likelihoods", "mean", "covariance", "log_kept"):
+            assert worst(getattr(post, field), getattr(reference, field)) < TOL
+
+
+def test_closed_in_the_plane():
+    case = CASES["plane"]
+    model, ys = case.closed(), column(0.4, np.nan, -1.0)
+    closed, nodes = model.run(ys), psd.run_filter(model.on_nodes(), ys)
+    for field in ("log_likelihoods", "mean", "covariance", "log_kept"):
+        assert worst(getattr(closed, field), getattr(nodes, field)) < TOL
+
+
+def test_closed_takes_gaps_between_times_and_starts_at_the_prior():
     case = CASES["linear"]
-    model = case.closed()
-    times = [1, 3, 4, 7, 8, 9]
-    closed = model.run(case.ys, times=times)
-    nodes = psd.run_filter(model.on_nodes(), case.ys, times=times)
-    assert worst(closed.log_likelihoods, nodes.log_likelihoods) < TOL
-    assert worst(closed.mean, nodes.mean) < TOL
+    model, ys = case.closed(), case.ys.copy()
+    ys[3] = np.nan
+    times = [0, 3, 4, 7, 8, 9]
+    closed = model.run(ys, times=times)
+    nodes = psd.run_filter(model.on_nodes(), ys, times=times)
+    for field in ("log_likelihoods", "mean", "covariance", "log_kept"):
+        assert worst(getattr(closed, field), getattr(nodes, field)) < TOL
 
 
 def test_closed_fits_sensors_of_one_time_together():
     """Equal times: one fit of the product of both likelihoods, each worth its share."""
-    ssm = linear_line()
-    model = learn_closed(ssm, 1e-4)
+    case = CASES["linear"]._replace(anchors=(30,), ridge=1e-14)
+    model = case.closed()
     ys, times = column(0.4, 0.9, -1.2, np.nan, 0.8), [0, 0, 1, 1, 2]
     closed, nodes = model.run(ys, times=times), psd.run_filter(model.on_nodes(), ys, times=times)
-    assert worst(closed.log_likelihoods, nodes.log_likelihoods) < 1e-5
-    assert worst(closed.mean, nodes.mean) < 1e-5
+    assert worst(closed.log_likelihoods, nodes.log_likelihoods) < 1e-4
+    assert worst(closed.mean, nodes.mean) < 1e-4
     assert list(closed.seen) == [True, True, True, False, True]
 
 
@@ -269,7 +296,7 @@ def test_closed_names_the_step_without_mass():
     assert post.log_likelihoods[1] == -np.inf and gap.log_likelihoods[1] == 0
 
 
-@pytest.mark.parametrize("tol", [1e-3, 1e-6])
+@pytest.mark.parametrize("tol", [1e-3, pytest.param(1e-6, marks=pytest.mark.slow)])
 def test_closed_meets_its_tolerance_on_the_sine_map(tol):
     system = systems.sine_map
     _, ys = system.simulate(4, 50)

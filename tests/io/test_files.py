@@ -13,13 +13,15 @@ from helpers import make
 import psdfilter as psd
 from psdfilter import systems
 from psdfilter._inference.model import learn
-from psdfilter._inference.run import init, predict, update
+from psdfilter._inference.run import init, predict, run_filter, update
 from psdfilter.io import load, save
 
 
 def same(a, b):
-    """Equal leaf by leaf, bit by bit, with equal structure."""
-    assert jax.tree.structure(a) == jax.tree.structure(b)
+    """Of one type, and equal leaf by leaf, bit by bit."""
+    assert type(a) is type(b)
+    paths = [[path for path, _ in jax.tree.leaves_with_path(tree)] for tree in (a, b)]
+    assert paths[0] == paths[1]
     for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
         assert type(x) is type(y)
         np.testing.assert_array_equal(x, y)
@@ -61,6 +63,7 @@ def test_learned_model(learned, tmp_path):
         assert type(value) is type(again)
         np.testing.assert_array_equal(value, again)
     assert back.tol == model.tol
+    assert back.ssm is ssm
     with pytest.raises(ValueError, match=r"load\(path, ssm=...\)"):
         load(path)
     with pytest.raises(ValueError, match="ssm must be a StateSpaceModel"):
@@ -69,6 +72,19 @@ def test_learned_model(learned, tmp_path):
         load(path, ssm=systems.stochastic_volatility())
     with pytest.raises(ValueError, match="ssm is not the model that was learned: time_varying"):
         load(path, ssm=systems.ungm())
+
+
+@pytest.mark.slow
+def test_a_model_resized_by_data_stays_so(tmp_path):
+    ssm = dataclasses.replace(systems.sine_map(), sample_observation=None)
+    model = learn(ssm, 1e-2)
+    _, ys = systems.sine_map.simulate(0, 10)
+    post = run_filter(model, ys)
+    assert model.sizing.resized is not None
+    save(tmp_path / "model.npz", model)
+    back = load(tmp_path / "model.npz", ssm=ssm)
+    same(model.sizing.resized, back.sizing.resized)
+    np.testing.assert_allclose(run_filter(back, ys).mean, post.mean, rtol=1e-12)
 
 
 def test_an_online_filter_goes_on_where_it_stopped(learned, tmp_path):

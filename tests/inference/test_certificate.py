@@ -1,0 +1,268 @@
+"""Certificates: every bound holds, every part adds up, and what is not known is said."""
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import roots_legendre
+
+from psdfilter import Box, systems
+from psdfilter._inference.accumulation import Split, accumulate
+from psdfilter._inference.certificate import certificate
+from psdfilter._inference.hilbert import mixing_birkhoff
+from psdfilter._inference.memory import memory_of
+from psdfilter._inference.model import learn
+from psdfilter._inference.refine import FineNodes
+from psdfilter._inference.run import run_filter
+from psdfilter._statespace.model import StateSpaceModel
+
+BOUNDS = ("theorem", "sharp")
+ESTIMATES = ("direct", "birkhoff", "dobrushin")
+STEPS = 20
+
+
+@cache
+def learned(name, tol, renormalize=False):
+    return learn(systems.ALL[name](), tol, renormalize=renormalize)
+
+
+@cache
+def filtered(name, tol):
+    """A filter with a missing observation, its certificate, and its true error."""
+    system = systems.ALL[name]
+    ys = np.array(system.simulate(5, STEPS)[1])
+    ys[7] = np.nan
+    post = run_filter(learned(name, tol), ys)
+    return post, certificate(post), true_error(system, post, ys)
+
+
+def true_error(system, post, ys, first="predict"):
+    """int |p - q| against the dense reference, on its nodes."""
+    reference = system.reference(ys, first=first)
+    z, w = roots_legendre(round(len(reference.nodes) ** (1 / system.dim)))
+    nodes = FineNodes((jnp.asarray(z),) * system.dim, (jnp.asarray(w),) * system.dim)
+    values = np.asarray(post._values_on(nodes))
+    return reference.distance_to(values / np.prod(post.model.plan.box.half_width))
+
+
+CASES = [("noisy_logistic", 1e-2)] + [
+    pytest.param(name, tol, marks=pytest.mark.slow)
+    for name in (
+        "bounded_ar",
+        "noisy_logistic",
+        "sine_map",
+        "stochastic_volatility",
+        "theta_logistic",
+        "linear_1d",
+        "linear_2d",
+    )
+    for tol in (1e-2, 1e-4)
+    if (name, tol) not in {("noisy_logistic", 1e-2), ("linear_2d", 1e-4)}
+]
+
+
+@pytest.mark.parametrize(("name", "tol"), CASES)
+def test_true_error_is_below_every_bound_and_estimate(name, tol):
+    _, found, error = filtered(name, tol)
+    assert np.max(error) < tol
+    for which in BOUNDS:
+        assert np.all(error <= getattr(found, which).total), which
+    for which in ESTIMATES:
+        total = getattr(found, which).total
+        # The reference has converged to 1e-8 or so.
+        assert np.all(np.isnan(total) | (error <= 1.05 * total + 1e-7)), which
+    assert np.all(found.sharp.total <= found.theorem.total)
+    assert np.all(found.one_step <= found.one_step_bound)
+    assert np.all(found.bound >= found.estimate)
+
+
+@pytest.mark.parametrize(
+    "name", ["noisy_logistic", pytest.param("bounded_ar", marks=pytest.mark.slow)]
+)
+def test_two_systems_mix_well_enough_for_a_bound(name):
+    _, found, error = filtered(name, 1e-2)
+    assert np.max(found.sharp.total) < 0.1
+    assert not found.sharp.is_vacuous.any()
+    # The estimate through Birkhoff is within a small factor of the truth.
+    assert np.max(found.birkhoff.total) < 5 * np.max(error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["stochastic_volatility", "theta_logistic", "linear_1d"])
+def test_vacuous_bounds_say_so_and_dobrushin_does_better(name):
+    _, found, error = filtered(name, 1e-2)
+    assert found.sharp.is_vacuous.all()
+    assert found.theorem.is_vacuous.all()
+    assert f"bound, vacuous at {STEPS} of {STEPS} times" in str(found)
+    assert np.max(found.dobrushin.total) < 50 * np.max(error)
+
+
+def test_parts_are_those_of_the_theorem():
+    post, found, _ = filtered("noisy_logistic", 1e-2)
+    sigma, start = found.sigma[0], found.prior_error
+    tau = mixing_birkhoff(sigma)
+    delta = found.one_step_bound
+    for which, c in (
+        ("theorem", 2 / (sigma**2 * np.log(3))),
+        ("sharp", 0.5 * (sigma**-2 - 1)),
+    ):
+        part = getattr(found, which)
+        n = np.arange(1, STEPS + 1)
+        np.testing.assert_allclose(part.start, c * tau ** (n - 1) * start, rtol=1e-10)
+        for m in (1, 2, STEPS):
+            k = np.arange(1, m)
+            expected = delta[m - 1] + c * np.sum(tau ** (m - k - 1) * delta[k - 1])
+            np.testing.assert_allclose(part.steps[m - 1], expected, rtol=1e-10)
+    assert post.mean.shape[0] == STEPS
+
+
+def test_what_is_measured_agrees_with_direct_computation():
+    _, found, _ = filtered("noisy_logistic", 1e-2)
+    densities = systems.noisy_logistic.densities()
+    x = np.linspace(0.0, 1.0, 400)
+    Q = np.exp(densities.log_axis(0, x[:, None], x, 1))
+    sigma = np.sqrt(np.min(Q.min(axis=0) / Q.max(axis=0)))
+    # The margin lowers sigma^2, and covers what the grid misses.
+    assert np.all(found.sigma <= sigma)
+    np.testing.assert_allclose(found.sigma * np.sqrt(found.min_margin), sigma, rtol=1e-2)
+    np.testing.assert_allclose(found.transition_peak, 0.5 * Q.max(), rtol=1e-2)
+    assert np.all(found.leak < 1e-12)
+    assert np.all(found.observation_error[7] == 0.0)
+    assert np.all(found.tau_learned <= found.tau)
+    np.testing.assert_allclose(found.tau, found.tau_learned, rtol=0.05)
+
+
+def test_it_prints():
+    _, found, _ = filtered("noisy_logistic", 1e-2)
+    text = str(found)
+    assert "distance to the filter of the model on its box (Q as it is), 20 times" in text
+    assert "error, sharp constant" in text
+    assert "vacuous" not in text
+    assert all(len(line) <= 100 for line in text.splitlines())
+
+
+def test_observing_the_prior_first():
+    system = systems.noisy_logistic
+    _, ys = system.simulate(2, STEPS, first="observe")
+    post = run_filter(learned("noisy_logistic", 1e-2), ys, first="observe")
+    found = certificate(post)
+    error = true_error(system, post, np.asarray(ys), first="observe")
+    for which in (*BOUNDS, *ESTIMATES):
+        assert np.all(error <= 1.05 * getattr(found, which).total), which
+    assert found.sharp.steps[0] == 0.0
+    assert found.sharp.start[0] == pytest.approx(error[0], rel=0.5)
+
+
+def test_bad_input_is_named():
+    model = learned("noisy_logistic", 1e-2)
+    ys = np.full((4, 1), 0.5)
+    with pytest.raises(ValueError, match="one observation after each transition"):
+        certificate(run_filter(model, ys, times=[1, 2, 2, 3]))
+    with pytest.raises(ValueError, match="needs the densities"):
+        certificate(run_filter(model, ys, keep="summaries"))
+    with pytest.raises(ValueError, match="post must come from run_filter"):
+        certificate(model)
+    with pytest.raises(ValueError, match="cannot be traced"):
+        jax.jit(lambda y: certificate(run_filter(model, y)).sharp.total)(jnp.asarray(ys))
+
+
+def test_accumulation_without_start_error_stays_zero_where_nothing_mixes():
+    class Found:
+        has_start = False
+
+    infinite, ones = np.full(3, np.inf), np.ones(3)
+    nothing = accumulate(Found, infinite, ones, np.zeros(3), 0.0)  # pyright: ignore
+    np.testing.assert_array_equal(nothing.total, np.zeros(3))
+    assert Split(infinite, ones).is_vacuous.all()
+    assert Split(np.full(3, np.nan), ones).is_vacuous.all()
+
+
+def test_memory_bounds_a_hidden_markov_filter():
+    """On a finite chain the coefficients are exact statements: compare with two filters."""
+    rng = np.random.default_rng(0)
+    Q = rng.dirichlet(np.ones(5), size=5)
+    G = np.exp(2 * rng.normal(size=(12, 5)))
+    mu, nu = rng.dirichlet(np.ones(5), size=2)
+    path, other = [mu], [nu]
+    for g in G:
+        for states in (path, other):
+            new = states[-1] @ Q * g
+            states.append(new / new.sum())
+    coefficients = memory_of(Q, G, np.stack(path)).coefficients
+    start = np.sum(np.abs(mu - nu))
+    for n in range(1, 13):
+        distance = np.sum(np.abs(path[n] - other[n]))
+        assert distance <= coefficients[0, n] * start * (1 + 1e-12)
+    assert coefficients[0, 12] < 1e-2
+
+
+@pytest.mark.slow
+def test_transition_that_varies_in_time():
+    """A drift that comes and goes: bounds use the sigma of every step."""
+
+    def drift(t):
+        return 0.3 * jnp.cos(jnp.asarray(t, dtype=float))
+
+    def log_transition(u, x, t):
+        # A tilted density on (-1, 1) with a known mass: 1 + tilt x, tilt = 0.3 u + drift.
+        return jnp.log1p((0.3 * u[0] + drift(t)) * x[0]) - jnp.log(2.0)
+
+    ssm = StateSpaceModel(
+        log_prior=lambda x: jnp.zeros(()),
+        log_transition=log_transition,
+        log_observation=lambda x, y: -0.5 * jnp.square((y[0] - x[0]) / 0.4),
+        state_box=Box([-1.0], [1.0]),
+        sample_observation=lambda key, x: x + 0.4 * jax.random.normal(key, (1,)),
+    )
+    post = run_filter(learn(ssm, 1e-3), np.linspace(-0.8, 0.9, 8))
+    found = certificate(post)
+    assert np.ptp(found.sigma) > 0.01
+    finer = run_filter(learn(ssm, 1e-8), np.linspace(-0.8, 0.9, 8))
+    z, w = roots_legendre(60)
+    nodes = FineNodes((jnp.asarray(z),), (jnp.asarray(w),))
+    error = np.abs(np.asarray(post._values_on(nodes) - finer._values_on(nodes))) @ w
+    for which in (*BOUNDS, "direct", "birkhoff"):
+        assert np.all(error <= getattr(found, which).total), which
+    assert np.max(found.sharp.total) < 0.1
+    assert any("varies in time" in note for note in found.notes)
+
+
+@pytest.mark.slow
+def test_renormalised_transition():
+    """The filter of Q divided by its mass on a box that it leaves, against a finer one."""
+    system = systems.linear_1d
+    ssm = system()
+    narrow = StateSpaceModel(
+        ssm.log_prior, ssm.log_transition, ssm.log_observation, state_box=Box([-1.0], [1.0])
+    )
+    ys = 0.5 * np.asarray(system.simulate(1, 10)[1])
+    results = {}
+    for renormalize in (False, True):
+        post, finer = (
+            run_filter(learn(narrow, tol, renormalize=renormalize, ys=ys), ys)
+            for tol in (1e-3, 1e-8)
+        )
+        found = certificate(post)
+        z, w = roots_legendre(100)
+        nodes = FineNodes((jnp.asarray(z),), (jnp.asarray(w),))
+        error = np.abs(np.asarray(post._values_on(nodes) - finer._values_on(nodes))) @ w
+        for which in (*BOUNDS, *ESTIMATES):
+            assert np.all(error <= getattr(found, which).total), which
+        results[renormalize] = found
+        assert np.max(found.leak) > 0.05
+    assert "divided by its mass" in str(results[True])
+    assert not np.allclose(results[True].sigma, results[False].sigma, rtol=1e-2)
+
+
+@pytest.mark.slow
+def test_three_dimensions_get_what_is_affordable():
+    system = systems.lorenz63
+    _, ys = system.simulate(0, 3)
+    found = certificate(run_filter(learn(system(), 1e-1), ys))
+    assert np.isnan(found.sharp.total).all()
+    assert np.all(found.observation_error >= 0)
+    assert found.prior_error >= 0
+    assert "a state of 3 dimensions" in found.notes[0]
+    assert "not computed" in str(found)

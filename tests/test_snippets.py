@@ -1,0 +1,17 @@
+"""The Python in the pages of the documentation runs as it stands."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = ["README.md", "docs/index.md", "docs/guides/densities.md"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_snippets_of_a_page_run_one_after_the_other(page):
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text("utf-8"), re.S | re.M)
+    assert blocks
+    exec("\n".join(blocks), {})
