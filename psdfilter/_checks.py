@@ -35,6 +35,11 @@ def is_concrete(value: Any) -> bool:
     return not isinstance(value, jax.core.Tracer)
 
 
+def is_traced(tree: Any) -> bool:
+    """Whether some leaf of a pytree cannot be looked at now."""
+    return not all(is_concrete(leaf) for leaf in jax.tree.leaves(tree))
+
+
 def check_values(value: Array, ok: Bool[Array, "..."], message: str) -> Array:
     """`value`, if `ok` holds everywhere; else a ValueError, or a runtime error under tracing."""
     if is_concrete(ok):

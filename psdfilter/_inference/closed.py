@@ -328,7 +328,8 @@ class ClosedPosterior(AbstractPosterior):
     def _kept(self) -> tuple[Array, Array, Array, Array]:
         if self.sources is None:
             raise ValueError('this needs the densities: filter with keep="densities"')
-        assert self.coefficients is not None and self.log_scales is not None
+        assert self.coefficients is not None
+        assert self.log_scales is not None
         assert self.used is not None
         return self.sources, self.coefficients, self.log_scales, self.used
 

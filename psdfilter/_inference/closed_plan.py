@@ -14,17 +14,8 @@ from .._learning.sizing import oversampling_for, pad_for, ridge_for, spread_for
 from .._statespace.model import Inputs, StateSpaceModel
 from .closed import ClosedModel
 from .model import one_step_error
-from .plan import (
-    AxisRegression,
-    Plan,
-    TransitionPlan,
-    Unaffordable,
-    assemble,
-    node_counts,
-    observation_plan,
-    prior_plan,
-    transition_plan,
-)
+from .plan import AxisRegression, Plan, TransitionPlan, Unaffordable, assemble
+from .sizing import node_counts, observation_plan, prior_plan, transition_plan
 from .typical import TypicalPaths, simulate_typical
 
 # Below this the coefficients are so large that sums of signed terms lose the digits asked for.
@@ -134,8 +125,9 @@ def learn_closed(ssm: StateSpaceModel, tol: float = 1e-3, *, inputs: Inputs = No
     axes = shared_axes(ssm, paths, 0.1 * float(tol), inputs)
     order = prod(axis.num for axis in axes)
     if ssm.dim > 1 and 4.0 * order**3 > _MAX_WORK:
+        sizes = " x ".join(str(axis.num) for axis in axes)
         raise Unaffordable(
-            f"tol = {tol:g} needs {' x '.join(str(a.num) for a in axes)} anchors, and a closed step "
+            f"tol = {tol:g} needs {sizes} anchors, and a closed step "
             f"on them {4.0 * order**3:.1g} multiply-adds, above the limit of {_MAX_WORK:.1g}. "
             'Raise tol, or take engine "nodes"'
         )

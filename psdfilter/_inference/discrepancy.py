@@ -213,10 +213,10 @@ def _filtered(post: FilterPosterior, fine: FineNodes) -> tuple[Array, Array, Arr
 
 @eqx.filter_jit
 def _partly_seen_logs(post: FilterPosterior, points: Float[Array, "n d"]) -> Float[Array, "t n"]:
-    from .run import _logs_at
+    from .step import logs_at
 
     series = post.series
-    return jax.vmap(lambda y, t, row: _logs_at(post.model, points, y, t, row, True))(
+    return jax.vmap(lambda y, t, row: logs_at(post.model, points, y, t, row, True))(
         series.ys, series.steps, series.rows
     )
 

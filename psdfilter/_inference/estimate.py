@@ -15,7 +15,7 @@ _FINER = 1.0 / 30.0
 
 def estimate_errors(post) -> Float[Array, " t"]:
     """int |p - q| between each filtered density and that of a finer filter on the same data."""
-    from .run import _filter
+    from .run import filter_series
 
     if not all(is_concrete(leaf) for leaf in jax.tree.leaves(post)):
         raise ValueError(
@@ -28,12 +28,12 @@ def estimate_errors(post) -> Float[Array, " t"]:
         renormalize=model.renormalize,
         inputs=post.series.rows,
     )
-    again = _filter(finer, _series_for(finer, post.series), False, True)
+    again = filter_series(finer, _series_for(finer, post.series), False, True)
     return _distances(post, again)
 
 
 def _series_for(model, series):
-    from .run import as_series
+    from .series import as_series
 
     rebuilt, _ = as_series(model, series.ys, "predict", series.rows, series.steps)
     return rebuilt

@@ -13,6 +13,7 @@ from .nodes import observation_coefficients
 from .posterior import AbstractPosterior, checked_sample
 from .product import ProductDensity
 from .refine import FineNodes, filtered_on, fine_nodes
+from .step import observation_logs
 
 
 class FilterPosterior(AbstractPosterior):
@@ -157,8 +158,6 @@ class FilterPosterior(AbstractPosterior):
 
 def observation_fits(model: Any, series: Any) -> tuple[Float[Array, "t ..."], Float[Array, " t"]]:
     """c_t and the exponent of G^(., y_t) = (chi . c_t)^2 exp(peak), for all t."""
-    from .run import observation_logs
-
     logs = series.logs
     if logs is None:
         logs = jax.vmap(lambda y, t, row: observation_logs(model, y, t, row, series.partly))(

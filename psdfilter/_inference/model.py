@@ -24,8 +24,9 @@ from .nodes import (
     learn_coefficients,
     roots_on,
 )
-from .plan import Plan, grid_points, make_plan, resize_plan
+from .plan import Plan, grid_points
 from .report import LearnReport
+from .sizing import make_plan, resize_plan
 from .typical import TypicalPaths, simulate_typical
 
 

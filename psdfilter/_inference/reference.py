@@ -85,12 +85,12 @@ class Kernel(NamedTuple):
     def apply(self, f: GaussianPSD, box: Box) -> GaussianPSD:
         """int Q(u, x) f(u) du."""
         if not self.given:
-            return scale(self.model, log_integral(f, box))  # pyright: ignore[reportReturnType]
+            return scale(self.model, log_integral(f, box))
         inner = box
         if len(self.given) < f.dim:
-            f = marginal(f, self.given, box)  # pyright: ignore[reportAssignmentType]
+            f = marginal(f, self.given, box)
             inner = box.keep(self.given)
-        return transition(self.model, f, inner)  # pyright: ignore[reportReturnType]
+        return transition(self.model, f, inner)
 
 
 def join_factors(
@@ -113,7 +113,7 @@ def join_factors(
             whole, factor, [met.index(v) for v in variables], [met.index(v) for v in names]
         )
         variables = met
-    return Kernel(given, whole)  # pyright: ignore[reportArgumentType]
+    return Kernel(given, whole)
 
 
 def root_square(
@@ -200,7 +200,7 @@ def _run_triple(models: LearnedTriple, ys: Numbers, first: str) -> ReferencePost
         if not np.all(np.isnan(y)):
             likelihood = partial(models.G, range(dim, models.G.dim), y)
         hops = 0 if index == 0 and first == "observe" else 1
-        steps.append(_Step(kernel, hops, likelihood))  # pyright: ignore[reportArgumentType]
+        steps.append(_Step(kernel, hops, likelihood))
     return _run_steps(models.prior, steps, models.box, None)
 
 

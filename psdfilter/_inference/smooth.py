@@ -23,7 +23,8 @@ from .model import LearnedModel
 from .nodes import apply_axes, backward_nodes, learn_coefficients
 from .posterior import AbstractPosterior, checked_sample, moment_features, moments_from_features
 from .refine import FineNodes, backward_squares, fine_nodes, roots_at, row_masses_on
-from .run import _filter, as_series, raise_failure, sized_model
+from .run import filter_series, raise_failure, sized_model
+from .series import as_series
 from .summaries import draw
 
 
@@ -169,7 +170,7 @@ def run_smoother(
     """p(x_t | y_1 ... y_T) for every t; arguments as for `run_filter`."""
     model = sized_model(model, ys, inputs)
     series, single_hop = as_series(model, ys, first, inputs, times)
-    post = _filter(model, series, single_hop, True)
+    post = filter_series(model, series, single_hop, True)
     if throw and is_concrete(post.codes):
         raise_failure(np.asarray(post.codes))
     return _smooth(post)

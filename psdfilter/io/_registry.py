@@ -21,7 +21,7 @@ _MODULES = {
     "Midpoints": "psdfilter._inference.midpoints",
     "ClosedReport": "psdfilter._inference.closed_plan",
     "ClosedModel": "psdfilter._inference.closed",
-    "FilterState": "psdfilter._inference.run",
+    "FilterState": "psdfilter._inference.online",
 }
 
 # What a user may pass to `save`; the other classes are parts of these.

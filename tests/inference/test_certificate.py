@@ -198,16 +198,28 @@ def test_memory_bounds_a_hidden_markov_filter():
     assert coefficients[0, 12] < 1e-2
 
 
+def error_on_a_grid(post, Q, prior, G):
+    """int |p - q| against a filter on 100 nodes of (-1, 1): Q[t], prior and G[t] are functions."""
+    z, w = roots_legendre(100)
+    nodes = FineNodes((jnp.asarray(z),), (jnp.asarray(w),))
+    density = prior(z) / (w @ prior(z))
+    error = []
+    for t, values in enumerate(np.asarray(post._values_on(nodes))):
+        density = (w * density) @ Q[t](z[:, None], z[None, :]) * G[t](z)
+        density = density / (w @ density)
+        error.append(w @ np.abs(values - density))
+    return np.asarray(error)
+
+
 @pytest.mark.slow
 def test_transition_that_varies_in_time():
     """A drift that comes and goes: bounds use the sigma of every step."""
-
-    def drift(t):
-        return 0.3 * jnp.cos(jnp.asarray(t, dtype=float))
+    ys = np.linspace(-0.8, 0.9, 8)
 
     def log_transition(u, x, t):
-        # A tilted density on (-1, 1) with a known mass: 1 + tilt x, tilt = 0.3 u + drift.
-        return jnp.log1p((0.3 * u[0] + drift(t)) * x[0]) - jnp.log(2.0)
+        # A density on (-1, 1) without truncation: (1 + tilt x) / 2.
+        tilt = 0.3 * u[0] + 0.3 * jnp.cos(jnp.asarray(t, dtype=float))
+        return jnp.log1p(tilt * x[0]) - jnp.log(2.0)
 
     ssm = StateSpaceModel(
         log_prior=lambda x: jnp.zeros(()),
@@ -216,13 +228,15 @@ def test_transition_that_varies_in_time():
         state_box=Box([-1.0], [1.0]),
         sample_observation=lambda key, x: x + 0.4 * jax.random.normal(key, (1,)),
     )
-    post = run_filter(learn(ssm, 1e-3), np.linspace(-0.8, 0.9, 8))
+    post = run_filter(learn(ssm, 1e-3), ys)
     found = certificate(post)
     assert np.ptp(found.sigma) > 0.01
-    finer = run_filter(learn(ssm, 1e-8), np.linspace(-0.8, 0.9, 8))
-    z, w = roots_legendre(60)
-    nodes = FineNodes((jnp.asarray(z),), (jnp.asarray(w),))
-    error = np.abs(np.asarray(post._values_on(nodes) - finer._values_on(nodes))) @ w
+    error = error_on_a_grid(
+        post,
+        [lambda u, x, t=t: 0.5 + 0.5 * x * (0.3 * u + 0.3 * np.cos(t)) for t in range(1, 9)],
+        np.ones_like,
+        [lambda x, y=y: np.exp(-0.5 * ((y - x) / 0.4) ** 2) for y in ys],
+    )
     for which in (*BOUNDS, "direct", "birkhoff"):
         assert np.all(error <= getattr(found, which).total), which
     assert np.max(found.sharp.total) < 0.1
@@ -230,30 +244,65 @@ def test_transition_that_varies_in_time():
 
 
 @pytest.mark.slow
-def test_renormalised_transition():
-    """The filter of Q divided by its mass on a box that it leaves, against a finer one."""
-    system = systems.linear_1d
-    ssm = system()
-    narrow = StateSpaceModel(
-        ssm.log_prior, ssm.log_transition, ssm.log_observation, state_box=Box([-1.0], [1.0])
+@pytest.mark.parametrize("renormalize", [False, True])
+def test_transition_that_leaves_the_box(renormalize):
+    """The filter of Q on a box that it leaves, as it is or divided by its mass there."""
+    sd, ys = 0.8, np.array([0.3, -0.5, 0.9, 0.1, -0.2])
+    ssm = StateSpaceModel(
+        log_prior=lambda x: -jnp.square(x[0]),
+        log_transition=lambda u, x: -0.5 * jnp.square((x[0] - 0.5 * u[0]) / sd) - np.log(sd),
+        log_observation=lambda x, y: -0.5 * jnp.square((y[0] - x[0]) / 0.5),
+        state_box=Box([-1.0], [1.0]),
+        sample_observation=lambda key, x: x + 0.5 * jax.random.normal(key, (1,)),
     )
-    ys = 0.5 * np.asarray(system.simulate(1, 10)[1])
-    results = {}
-    for renormalize in (False, True):
-        post, finer = (
-            run_filter(learn(narrow, tol, renormalize=renormalize, ys=ys), ys)
-            for tol in (1e-3, 1e-8)
-        )
-        found = certificate(post)
+    post = run_filter(learn(ssm, 1e-3, renormalize=renormalize), ys)
+    found = certificate(post)
+
+    def normal(u, x):
+        return np.exp(-0.5 * np.square((x - 0.5 * u) / sd)) / sd
+
+    def transition(u, x):
         z, w = roots_legendre(100)
-        nodes = FineNodes((jnp.asarray(z),), (jnp.asarray(w),))
-        error = np.abs(np.asarray(post._values_on(nodes) - finer._values_on(nodes))) @ w
-        for which in (*BOUNDS, *ESTIMATES):
-            assert np.all(error <= getattr(found, which).total), which
-        results[renormalize] = found
-        assert np.max(found.leak) > 0.05
-    assert "divided by its mass" in str(results[True])
-    assert not np.allclose(results[True].sigma, results[False].sigma, rtol=1e-2)
+        return normal(u, x) / (normal(u, z[None, :]) @ w)[:, None] if renormalize else normal(u, x)
+
+    error = error_on_a_grid(
+        post,
+        [transition] * 5,
+        lambda x: np.exp(-np.square(x)),
+        [lambda x, y=y: np.exp(-0.5 * ((y - x) / 0.5) ** 2) for y in ys],
+    )
+    for which in (*BOUNDS, *ESTIMATES):
+        assert np.all(error <= 1.05 * getattr(found, which).total), which
+    assert np.max(found.sharp.total) < 0.2
+    assert ("divided by its mass" in str(found)) == renormalize
+
+
+@pytest.mark.slow
+def test_single_coordinates_missing():
+    """Two sensors, one of them silent at times: G is then that of the other."""
+    ys = np.array([[0.3, 0.2], [np.nan, -0.4], [0.5, np.nan], [np.nan, np.nan], [0.1, 0.0]])
+    ssm = StateSpaceModel(
+        log_prior=lambda x: jnp.zeros(()),
+        log_transition=lambda u, x: jnp.log1p(0.5 * u[0] * x[0]) - jnp.log(2.0),
+        log_observation=lambda x, y: jnp.sum(-0.5 * jnp.square((y - x[0]) / 0.4)),
+        state_box=Box([-1.0], [1.0]),
+        observation_box=Box([-4.0, -4.0], [4.0, 4.0]),
+        sample_observation=lambda key, x: x[0] + 0.4 * jax.random.normal(key, (2,)),
+    )
+    post = run_filter(learn(ssm, 1e-3), ys)
+    found = certificate(post)
+    error = error_on_a_grid(
+        post,
+        [lambda u, x: 0.5 + 0.25 * u * x] * 5,
+        np.ones_like,
+        [
+            lambda x, y=y: np.exp(-0.5 * np.nansum(np.square((y[:, None] - x) / 0.4), axis=0))
+            for y in ys
+        ],
+    )
+    for which in (*BOUNDS, *ESTIMATES):
+        assert np.all(error <= 1.05 * getattr(found, which).total), which
+    assert np.max(found.sharp.total) < 0.1
 
 
 @pytest.mark.slow

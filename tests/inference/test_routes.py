@@ -161,17 +161,17 @@ def test_kernel_means_give_a_positive_gram_matrix(routes):
     precision = jnp.stack([a.precision for a in grid.axes])
     unit = psd.Box(-np.ones(box.dim), np.ones(box.dim))
     gram, log_scale = eqx.filter_jit(weighted_gram)(anchors, precision, density, unit)
-    assert worst(W, gram * jnp.exp(log_scale)) < 1e-12
+    assert worst(W, gram * jnp.exp(log_scale)) < 1e-10
 
 
 def test_densities_of_the_closed_route_have_mass_one(routes):
     for t in (0, len(routes.reference.densities) - 1):
         density = routes.closed.density(t)
-        assert abs(float(psd.integral(density, routes.ssm.state_box)) - 1) < 1e-12
+        assert abs(float(psd.integral(density, routes.ssm.state_box)) - 1) < 1e-10
         assert density.order <= np.prod([2 * n - 1 for n in routes.model.grid.shape])
         mean, covariance = psd.moments(density, routes.ssm.state_box)
-        assert worst(mean, routes.closed.mean[t]) < 1e-11
-        assert worst(covariance, routes.closed.covariance[t]) < 1e-11
+        assert worst(mean, routes.closed.mean[t]) < 1e-10
+        assert worst(covariance, routes.closed.covariance[t]) < 1e-10
 
 
 def test_golden_filter_step():
@@ -257,6 +257,7 @@ def test_closed_takes_gaps_between_times_and_starts_at_the_prior():
         assert worst(getattr(closed, field), getattr(nodes, field)) < TOL
 
 
+@pytest.mark.slow
 def test_closed_fits_sensors_of_one_time_together():
     """Equal times: one fit of the product of both likelihoods, each worth its share."""
     case = CASES["linear"]._replace(anchors=(30,), ridge=1e-14)
@@ -293,7 +294,8 @@ def test_closed_names_the_step_without_mass():
     assert list(post.codes) == [_results.OK, _results.NO_MASS, _results.OK]
     gap = model.run([0.3, np.nan, 0.2])
     assert worst(post.mean, gap.mean) < 1e-14
-    assert post.log_likelihoods[1] == -np.inf and gap.log_likelihoods[1] == 0
+    assert post.log_likelihoods[1] == -np.inf
+    assert gap.log_likelihoods[1] == 0
 
 
 @pytest.mark.parametrize("tol", [1e-3, pytest.param(1e-6, marks=pytest.mark.slow)])
