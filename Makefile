@@ -24,6 +24,7 @@ help:  ## Show this list
 
 demo: $(VENV)/.demo  ## Run the demonstration; pictures go to output/
 	$(BIN)/python examples/demo.py
+	$(BIN)/python examples/filter.py
 
 test: $(VENV)/.test  ## Run the fast tests
 	$(BIN)/python -m pytest -n $(WORKERS) tests

@@ -33,6 +33,8 @@ from .nodes import TransitionTables, apply_axes, fill_prior, learn_coefficients
 from .plan import Plan
 from .posterior import AbstractPosterior, checked_sample
 from .refine import FineNodes
+from .series import as_series
+from .step import observation_logs, observation_status
 
 _EMPTY = TransitionTables((), ())
 
@@ -94,7 +96,7 @@ class ClosedModel(eqx.Module):
         throw: bool = True,
     ) -> "ClosedPosterior":
         """`run_filter` with this engine."""
-        from .run import as_series, raise_failure
+        from .run import raise_failure
 
         frame = self._learned(self.prior_root, _EMPTY)
         series, single_hop = as_series(frame, ys, first, inputs, times)
@@ -147,7 +149,7 @@ class _Output(NamedTuple):
     code: Int[Array, ""]
     first: Float[Array, " d"]
     second: Float[Array, "d d"]
-    kept: Any  # source, c, log-scale and whether anything was used
+    kept: Any  # source, prediction, c, log-scale and whether anything was used
 
 
 def _predict(model: ClosedModel, grid: Midpoints, root: Any, means: Array) -> Array:
@@ -176,7 +178,7 @@ def _observe(model: ClosedModel, grid: Midpoints, predicted: Array, logs: Array)
     return c, peak, joint, mass, clear
 
 
-# Rounding of Z as a share of the sum of absolute terms; see the test of outlying observations.
+# Rounding of Z as a share of the sum of its absolute terms, a guess on the safe side of eps.
 _ROUNDING = 1e-14
 
 
@@ -228,7 +230,7 @@ def _step(model: ClosedModel, grid: Midpoints, single_hop: bool, keep: bool, sta
         code=code,
         first=first,
         second=second,
-        kept=(source, c, scale, used) if keep else None,
+        kept=(source, predicted, c, scale, used) if keep else None,
     )
     total = jnp.where(good | missing, total, before)
     return _State(means, source, predicted, total, norm, used), out
@@ -236,8 +238,6 @@ def _step(model: ClosedModel, grid: Midpoints, single_hop: bool, keep: bool, sta
 
 @eqx.filter_jit
 def _run(model: ClosedModel, series: Any, roots: Any, single_hop: bool, keep: bool):
-    from .run import observation_logs, observation_status
-
     grid = model.grid
     prior = grid.multiply_roots(model.prior_root, model.prior_root)
     start_means = grid.means(prior, quarter=False)
@@ -262,7 +262,7 @@ def _run(model: ClosedModel, series: Any, roots: Any, single_hop: bool, keep: bo
     _, out = jax.lax.scan(step, start, xs)
     box = model.plan.box
     spread = out.second - out.first[:, :, None] * out.first[:, None, :]
-    kept = out.kept if keep else (None, None, None, None)
+    kept = out.kept if keep else (None,) * 5
     return ClosedPosterior(
         model=model,
         series=series,
@@ -273,9 +273,10 @@ def _run(model: ClosedModel, series: Any, roots: Any, single_hop: bool, keep: bo
         log_kept=out.log_kept,
         seen=out.seen,
         sources=kept[0],
-        coefficients=kept[1],
-        log_scales=kept[2],
-        used=kept[3],
+        predictions=kept[1],
+        coefficients=kept[2],
+        log_scales=kept[3],
+        used=kept[4],
     )
 
 
@@ -311,6 +312,7 @@ class ClosedPosterior(AbstractPosterior):
     log_kept: Float[Array, " t"]
     seen: Array
     sources: Float[Array, "t ..."] | None  # V before the last transition
+    predictions: Float[Array, "t ..."] | None  # on the half grid, not normalised
     coefficients: Float[Array, "t ..."] | None  # c
     log_scales: Float[Array, " t"] | None
     used: Array | None  # whether the density has a factor (k . c)^2
@@ -325,33 +327,31 @@ class ClosedPosterior(AbstractPosterior):
         """sum_t log(Z_t / D_t), D_t the predicted mass on the box."""
         return jnp.sum(jnp.where(self.seen, self.log_likelihoods - self.log_kept, 0.0))
 
-    def _kept(self) -> tuple[Array, Array, Array, Array]:
-        if self.sources is None:
+    def _kept(self) -> tuple[Array, ...]:
+        kept = (self.sources, self.predictions, self.coefficients, self.log_scales, self.used)
+        arrays = tuple(a for a in kept if a is not None)
+        if len(arrays) < len(kept):
             raise ValueError('this needs the densities: filter with keep="densities"')
-        assert self.coefficients is not None
-        assert self.log_scales is not None
-        assert self.used is not None
-        return self.sources, self.coefficients, self.log_scales, self.used
+        return arrays
 
     def _root(self, t: Any, row: Any) -> tuple[Array, Array]:
         return self.model.root_at(int(t) if self.model.ssm.vectorized else t, row)
 
     def _values_on(self, fine: FineNodes) -> Float[Array, "t n"]:
+        _, *kept = self._kept()
         grid = self.model.grid
-        prior = grid.multiply_roots(self.model.prior_root, self.model.prior_root)
         kernels = tuple(
             r.kernel(z) for r, z in zip(self.model.plan.observation, fine.nodes, strict=True)
         )
 
         def one(xs: Any) -> Array:
-            source, c, log_scale, used, t, row = xs
-            root = None if self.model.table is not None else self._root(t, row)
-            moved = _predict(self.model, grid, root, source)
-            values = grid.values(jnp.where(t > 0, moved, prior), fine.nodes)
+            predicted, c, log_scale, used = xs
+            # A signed sum: rounding can leave it below zero where the density vanishes.
+            values = jnp.maximum(grid.values(predicted, fine.nodes), 0.0)
             likelihood = jnp.where(used, jnp.square(apply_axes(c, kernels)), 1.0)
-            return (jnp.maximum(values, 0.0) * likelihood * jnp.exp(log_scale)).ravel()
+            return (values * likelihood * jnp.exp(log_scale)).ravel()
 
-        return jax.lax.map(one, (*self._kept(), self.series.steps, self.series.rows))
+        return jax.lax.map(one, tuple(kept))
 
     def sample(self, *, key: Any, num: int) -> Float[Array, "k t d"]:
         """Independent draws from every marginal, (num, T, d)."""
@@ -362,7 +362,7 @@ class ClosedPosterior(AbstractPosterior):
 
         The root of S times k . c is a sum on the half grid, column by column.
         """
-        sources, coefficients, log_scales, used = self._kept()
+        sources, _, coefficients, log_scales, used = self._kept()
         num = sources.shape[0]
         if not -num <= t < num:
             raise ValueError(f"t must lie in 0..{num - 1}, got {t}")

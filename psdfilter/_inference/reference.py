@@ -34,8 +34,10 @@ from .._density.operations import (
 )
 from .._density.psd import GaussianPSD
 from .._statespace.model import Inputs
+from .filtered import observation_fits
 from .model import LearnedModel
 from .plan import AxisRegression
+from .series import as_series
 
 
 class LearnedTriple(NamedTuple):
@@ -132,8 +134,6 @@ class _Step(NamedTuple):
 
 
 def _observation_fits(model: LearnedModel, series: Any) -> tuple[Array, Array]:
-    from .filtered import observation_fits
-
     return _jit_unless_black_box(model, observation_fits)(model, series)
 
 
@@ -168,8 +168,6 @@ def run_reference(
     require_x64()
     if isinstance(model, LearnedTriple):
         return _run_triple(model, ys, first)
-    from .run import as_series
-
     if model.renormalize:
         raise ValueError("a renormalised transition is no PSD model: learn with renormalize=False")
     series, _ = as_series(model, ys, first, inputs, times)

@@ -133,7 +133,10 @@ def test_conversions_accept_lists_and_traced_values():
         (lambda: psd.change_units(make("mixture", 0, 1), 0.0, -1.0), "scale must be positive"),
         (lambda: psd.change_units(make("mixture", 0, 1), [0.0, 1.0], 1.0), "center must be"),
         (lambda: psd.change_units(3.0, 0.0, 1.0), "f must be a PSD model, got float"),
-        (lambda: psd.conditional_gaussian([[1.0]], [[-1.0]]), "covariance must be positive def"),
+        (
+            lambda: psd.conditional_gaussian([[1.0]], [[-1.0]]),
+            "covariance must be symmetric and pos",
+        ),
         (lambda: psd.conditional_gaussian([[1.0]], np.eye(2)), r"covariance must have shape \(1"),
         (lambda: psd.conditional_gaussian([[1.0]], [[1.0]], [0.0, 1.0]), "shift must have shape"),
         (lambda: psd.conditional_gaussian([[1.0]], [[1.0]], damping=-1.0), "damping must be >= 0"),

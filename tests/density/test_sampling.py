@@ -57,7 +57,7 @@ def check_marginals(f, box, points):
         assert abs(cross.mean() - covariance[0, 1]) < 6 * cross.std() / np.sqrt(NUM)
 
 
-@pytest.mark.parametrize("dim", [1, 2, 3])
+@pytest.mark.parametrize("dim", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 def test_both_samplers_have_the_right_marginals_and_agree_on_a_rotated_axis(dim):
     for make_model in MODELS.values():
         f, box = make_model(dim), box_of(dim)
@@ -120,19 +120,17 @@ def test_keys_decide_and_jit_changes_nothing():
     assert not np.allclose(a, run(jax.random.key(2)))
 
 
-def test_draws_by_cdf_have_derivatives_and_those_by_bisection_none():
+def test_draws_by_cdf_have_derivatives():
     base, box = make("scattered_full", 3, 2), box_of(2)
 
-    def value(theta, method):
+    def value(theta):
         f = psd.GaussianPSD(base.anchors + theta, base.factor, base.precision * (1 + theta))
         room = psd.Box(box.lower - theta, box.upper)
-        return psd.sample(f, room, key=jax.random.key(5), num=4, method=method)
+        return psd.sample(f, room, key=jax.random.key(5), num=NUM)[:4]
 
-    run, step = jax.jit(value, static_argnums=1), 1e-5
-    slope = jax.jit(jax.jacfwd(value), static_argnums=1)
-    numeric = (run(step, "cdf") - run(-step, "cdf")) / (2 * step)
-    np.testing.assert_allclose(slope(0.0, "cdf"), numeric, rtol=1e-4, atol=1e-5)
-    np.testing.assert_array_equal(slope(0.0, "bisection"), 0.0)
+    step = 1e-5
+    numeric = (value(step) - value(-step)) / (2 * step)
+    np.testing.assert_allclose(jax.jit(jax.jacfwd(value))(0.0), numeric, rtol=1e-4, atol=1e-5)
 
 
 def test_zero_mass_is_an_error_also_under_jit():
@@ -153,7 +151,7 @@ def test_zero_mass_is_an_error_also_under_jit():
         ({"num": 0}, "num must be a whole number >= 1, got 0"),
         ({"num": 2.5}, "num must be a whole number"),
         ({"method": "gibbs"}, 'method must be "cdf" or "bisection"'),
-        ({"resolution": 2.0}, "resolution must lie in"),
+        ({"resolution": 2.0}, "resolution must be a number in"),
         ({"box": (-1.0, 1.0, 2.0)}, "box must be a psdfilter.Box or a pair"),
         ({"f": make("components", 0, 1)}, "f must be a GaussianPSD"),
     ],
