@@ -60,7 +60,7 @@ def test_against_scikit_learn():
 
 
 def test_two_dimensional_transition_against_nystroem_and_ridge():
-    """D = 4, equal error: a padded tensor grid against scikit-learn's Nystroem features and ridge."""
+    """D = 4, equal error: a padded tensor grid against Nystroem features and ridge."""
     from sklearn.kernel_approximation import Nystroem
     from sklearn.linear_model import Ridge
 

@@ -14,7 +14,7 @@ from .._density.anchors import TensorGrid
 from .._density.psd import GaussianPSD
 from .._gaussian.quadrature import legendre_rule
 from .._statespace.model import Inputs, StateSpaceModel
-from .._statespace.pairs import log_transition_pairs
+from .._statespace.pairs import inputs_at, log_transition_pairs
 from .contraction import backward_tensor
 from .nodes import (
     TransitionTables,
@@ -139,7 +139,8 @@ def learn(
         ssm: the model.
         tol: total variation error of the filtered densities (int |p - q|, no factor 1/2), and
             error of each log-likelihood increment.
-        engine: "auto" or "nodes".
+        engine: "nodes", quadrature nodes and positive weights, which "auto" chooses; or "closed",
+            error functions on grid midpoints and no quadrature, for d <= 2 (slower).
         observation: "each" fits sqrt G(., y) for every observation when it comes.
         renormalize: divide Q(u, .) by its mass on the box. By default the mass that leaves the box
             is measured and reported, and lowers the likelihood.
@@ -152,22 +153,33 @@ def learn(
         raise ValueError(f"ssm must be a StateSpaceModel, got {type(ssm).__name__}")
     if not (isinstance(tol, int | float) and 0 < tol < 2):
         raise ValueError(f"tol must lie in (0, 2), got {tol!r}")
-    if engine not in ("auto", "nodes"):
-        raise ValueError(f'engine must be "auto" or "nodes", got {engine!r}')
+    if engine not in ("auto", "nodes", "closed"):
+        raise ValueError(f'engine must be "auto", "nodes" or "closed", got {engine!r}')
     if observation != "each":
         raise ValueError(f'observation must be "each", got {observation!r}')
+    if engine == "closed":
+        from .closed_plan import learn_closed
+
+        if renormalize:
+            raise ValueError('renormalize must be False for engine="closed": no PSD model results')
+        return learn_closed(ssm, float(tol), inputs=inputs)  # pyright: ignore[reportReturnType]
     started = time.perf_counter()
     paths = simulate_typical(ssm, inputs=inputs)
     plan = make_plan(ssm, paths, float(tol), inputs)
-    model = _build(plan, ssm, renormalize, paths, started)
+    model = _build(plan, ssm, renormalize, paths, inputs, started)
     return model if ys is None else resized_by(model, ys, inputs)
 
 
 def _build(
-    plan: Plan, ssm: StateSpaceModel, renormalize: bool, paths: TypicalPaths, started: float
+    plan: Plan,
+    ssm: StateSpaceModel,
+    renormalize: bool,
+    paths: TypicalPaths,
+    inputs: Inputs,
+    started: float,
 ) -> LearnedModel:
     prior, tables = fill(plan, ssm, renormalize)
-    report = describe(plan, ssm, paths, started)
+    report = describe(plan, ssm, paths, inputs, started)
     sizing = Sizing(paths.observations is not None)
     return LearnedModel(ssm, plan, prior, tables, renormalize, report, sizing)
 
@@ -190,7 +202,7 @@ def resized_by(model: LearnedModel, ys, inputs: Inputs = None) -> LearnedModel:
     leak = float(1.0 - np.mean(np.exp(np.minimum(np.asarray(rough.log_kept), 0.0))))
     paths = TypicalPaths(states[None, usable], seen[None, usable], leak)
     plan = resize_plan(model.plan, model.ssm, paths, inputs)
-    return _build(plan, model.ssm, model.renormalize, paths, started)
+    return _build(plan, model.ssm, model.renormalize, paths, inputs, started)
 
 
 def fill(plan: Plan, ssm: StateSpaceModel, renormalize: bool):
@@ -204,9 +216,11 @@ def fill(plan: Plan, ssm: StateSpaceModel, renormalize: bool):
     return _fill(plan, ssm, varying, renormalize)
 
 
-def describe(plan: Plan, ssm: StateSpaceModel, paths: TypicalPaths, started: float) -> LearnReport:
+def describe(
+    plan: Plan, ssm: StateSpaceModel, paths: TypicalPaths, inputs: Inputs, started: float
+) -> LearnReport:
     """The report of a learned model, with one-step errors measured at typical states."""
-    error, norm = one_step_error(plan, ssm, paths)
+    error, norm = one_step_error(plan, ssm, paths, inputs)
     return LearnReport(
         tol=plan.tol,
         nodes=plan.shape,
@@ -223,7 +237,9 @@ def describe(plan: Plan, ssm: StateSpaceModel, paths: TypicalPaths, started: flo
     )
 
 
-def one_step_error(plan: Plan, ssm: StateSpaceModel, paths: TypicalPaths) -> tuple[float, float]:
+def one_step_error(
+    plan: Plan, ssm: StateSpaceModel, paths: TypicalPaths, inputs: Inputs = None
+) -> tuple[float, float]:
     """int |Q - Q^|(u, x) dx from typical states u, the largest; and the largest |a|_1.
 
     For a transition in factors, the sum of their errors.
@@ -233,16 +249,17 @@ def one_step_error(plan: Plan, ssm: StateSpaceModel, paths: TypicalPaths) -> tup
     unit = plan.box.to_unit(jnp.asarray(old))
     worst, norm = np.zeros(len(old)), 0.0
     t = 1 if ssm.is_time_varying else None
+    row = jax.tree.map(lambda a: a[0], inputs_at(inputs, np.ones(1, dtype=int)))
     for part in plan.transitions:
         rules = [legendre_rule(2 * plan.shape[a]) for a in part.group]
         learned, size = _factor_at(
-            plan, part, ssm, unit, tuple(jnp.asarray(z) for z, _ in rules), t
+            plan, part, ssm, unit, row, tuple(jnp.asarray(z) for z, _ in rules), t
         )
         norm = max(norm, float(size))
         points = grid_points(plan.box.keep(part.group), tuple(jnp.asarray(z) for z, _ in rules))
         u = np.repeat(old, len(points), axis=0)
         x = np.tile(np.asarray(points), (len(old), 1))
-        logs = log_transition_pairs(ssm, part.group, u, x, np.ones(len(u), dtype=int))
+        logs = log_transition_pairs(ssm, part.group, u, x, np.ones(len(u), dtype=int), inputs)
         width = float(jnp.prod(plan.box.half_width[np.asarray(part.group)]))
         truth = np.exp(logs).reshape(len(old), -1) * width
         weights = np.ones(1)
@@ -252,14 +269,14 @@ def one_step_error(plan: Plan, ssm: StateSpaceModel, paths: TypicalPaths) -> tup
     return float(np.max(worst)), norm
 
 
-def _factor_at(plan, part, ssm, unit, nodes, t) -> tuple[Array, Array]:
+def _factor_at(plan, part, ssm, unit, row, nodes, t) -> tuple[Array, Array]:
     fn = _factor_values if ssm.vectorized else eqx.filter_jit(_factor_values)
-    return fn(plan, part, ssm, unit, nodes, t)
+    return fn(plan, part, ssm, unit, row, nodes, t)
 
 
-def _factor_values(plan, part, ssm, unit, nodes, t) -> tuple[Array, Array]:
+def _factor_values(plan, part, ssm, unit, row, nodes, t) -> tuple[Array, Array]:
     """Q^_g(u, x) for scattered u and a grid of x, and |a|_1."""
-    coefficients, log_scale = learn_coefficients(plan, part, ssm, t)
+    coefficients, log_scale = learn_coefficients(plan, part, ssm, t, row)
     at_x = tuple(r.kernel(z) for r, z in zip(part.group_regressions, nodes, strict=True))
     tensor = apply_last_axes(coefficients, at_x)
 

@@ -145,6 +145,10 @@ def run_filter(
         resize: a model that could not be sized by simulated observations is sized, once, by the
             first data it meets.
     """
+    from .closed import ClosedModel
+
+    if isinstance(model, ClosedModel):
+        return model.run(ys, first=first, inputs=inputs, times=times, keep=keep, throw=throw)  # pyright: ignore[reportReturnType]
     if resize:
         model = sized_model(model, ys, inputs)
     series, single_hop = as_series(model, ys, first, inputs, times)

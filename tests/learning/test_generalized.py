@@ -15,7 +15,8 @@ from psdfilter._learning.components import (
     num_parameters,
     unpack,
 )
-from psdfilter._learning.generalized import _LossBar, learn_generalized
+from psdfilter._learning.generalized import _show, learn_generalized
+from psdfilter._learning.progress import Bar
 
 UNIT = psd.Box([-1.0, -1.0], [1.0, 1.0])
 
@@ -202,9 +203,9 @@ def test_more_starts_are_no_worse():
 
 
 def test_progress_shows_the_loss():
-    bar = _LossBar("learning", True)
+    bar = Bar("learning", True)
     with bar:
-        bar.show(1, 0.5, 1.5e-4)
+        _show(bar, 1, 0.5, 1.5e-4)
         assert bar._progress.tasks[0].description == "start 2, loss 1.50e-04"
         assert bar._progress.tasks[0].completed == 0.5
 
