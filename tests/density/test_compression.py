@@ -103,6 +103,7 @@ def test_sizes_that_are_large_enough_change_nothing():
     assert float(lost) == 0.0
 
 
+@pytest.mark.slow
 def test_compression_is_differentiable_and_jits():
     f = make("scattered_full", 0, 1)
 

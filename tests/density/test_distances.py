@@ -42,6 +42,7 @@ def test_between_two_normals():
     np.testing.assert_allclose(got, np.ptp(ratio), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_between_normals_in_two_and_three_dimensions():
     for dim, rtol in ((2, 1e-9), (3, 1e-6)):
         mean, variance = np.linspace(-0.2, 0.3, dim), np.linspace(0.03, 0.06, dim)
@@ -88,6 +89,7 @@ def test_models_that_do_not_meet_are_at_distance_two():
     np.testing.assert_allclose(psd.hellinger(p, q), 1.0, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_distances_to_a_generalised_model():
     f = make("scattered_full", 3, 2)
     np.testing.assert_allclose(psd.total_variation(f, psd.generalize(f)), 0.0, atol=1e-9)

@@ -30,6 +30,7 @@ def test_evaluation_and_integral(dim, kind, seed):
         assert_close(psd.integral(f), whole.weights @ definition(f, whole.nodes))
 
 
+@pytest.mark.slow
 @given(kind=kinds, seed=seeds)
 @settings(max_examples=8)
 def test_integral_in_four_dimensions_through_its_marginals(kind, seed):
@@ -39,7 +40,7 @@ def test_integral_in_four_dimensions_through_its_marginals(kind, seed):
     assert_close(whole.weights @ np.asarray(line(whole.nodes)), psd.integral(f))
 
 
-@pytest.mark.parametrize("dim", [2, 3])
+@pytest.mark.parametrize("dim", [2, pytest.param(3, marks=pytest.mark.slow)])
 @given(kind=kinds, seed=seeds)
 @settings(max_examples=10)
 def test_partial_and_marginal(dim, kind, seed):
@@ -76,7 +77,7 @@ def test_product(axes, kinds_of, seed):
     assert_close(psd.product(f, g, f_axes, g_axes)(x), expected, 1e-10)
 
 
-@pytest.mark.parametrize("dim", [1, 3])
+@pytest.mark.parametrize("dim", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 @given(kind=kinds, seed=seeds)
 @settings(max_examples=8)
 def test_moments(dim, kind, seed):

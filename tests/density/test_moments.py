@@ -31,7 +31,7 @@ def moments_by_quadrature(f, along):
     return mean, (along.nodes - mean).T @ (p[:, None] * (along.nodes - mean))
 
 
-@pytest.mark.parametrize("dim", [1, 2, 3])
+@pytest.mark.parametrize("dim", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 @given(kind=st.sampled_from(KINDS), seed=seeds)
 @settings(max_examples=10)
 def test_mean_and_covariance_equal_quadrature(dim, kind, seed):
@@ -135,6 +135,7 @@ def test_quantiles_on_boxes_up_to_the_far_tail(box):
     np.testing.assert_allclose(share, q[1:-1], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_quantile_gradients_match_finite_differences():
     f = make("scattered_full", 2, 1)
 
@@ -206,6 +207,7 @@ def test_mode_finds_the_higher_of_two_narrow_peaks():
     np.testing.assert_allclose(psd.mode(f, ([-1, -1], [0, 1])), [-0.7, 0.3], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_mode_of_a_generalised_model():
     f = psd.from_mixture([1.0], [[0.3, -0.2]], [[[0.2, 0.1], [0.1, 0.3]]])
     np.testing.assert_allclose(psd.mode(f), [0.3, -0.2], atol=1e-6)

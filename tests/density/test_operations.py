@@ -32,6 +32,7 @@ def assert_close(actual, expected, rtol=1e-9):
 
 @dims
 @given(kind=kinds, seed=seeds)
+@settings(max_examples=8)
 def test_integral_equals_quadrature(dim, kind, seed):
     f = make(representative(kind, dim), seed, dim)
     whole, inside = wide_rule(dim), box_rule(dim)
@@ -69,7 +70,7 @@ def test_partial_evaluation_commutes_with_evaluation(dim, kind, seed):
 
 @pytest.mark.parametrize("dim", [2, 3])
 @given(kind=kinds, seed=seeds, whole=st.booleans())
-@settings(max_examples=12)
+@settings(max_examples=10)
 def test_marginal_equals_quadrature_and_keeps_the_integral(dim, kind, seed, whole):
     f, box = make(representative(kind, dim), seed, dim), box_of(dim)
     rng = np.random.default_rng(seed)
@@ -211,6 +212,7 @@ def test_gradients_through_singular_roots_match_finite_differences(seed):
     np.testing.assert_allclose(got[0], numeric, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @given(seed=seeds)
 @settings(max_examples=5)
 def test_gradients_through_schur_roots_match_finite_differences(seed):

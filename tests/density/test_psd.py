@@ -25,7 +25,7 @@ def test_evaluation_equals_the_defining_sum(dim, kind, seed):
     assert np.all(np.asarray(f(x)) >= 0)
 
 
-@pytest.mark.parametrize("dim", [1, 2, 3])
+@pytest.mark.parametrize("dim", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 @given(kind=kinds, seed=seeds)
 def test_gradient_matches_finite_differences(dim, kind, seed):
     f = make(representative(kind, dim), seed, dim)

@@ -72,11 +72,13 @@ def test_both_samplers_have_the_right_marginals_and_agree_on_a_rotated_axis(dim)
         assert stats.ks_2samp(first @ along, second @ along).pvalue > LEAST_P_VALUE
 
 
+@pytest.mark.slow
 def test_grids_are_sampled_in_the_order_of_their_axes():
     f, box = make("grid_rank_three", 12, 2), box_of(2)
     check_marginals(f, box, draws(f, box, "cdf"))
 
 
+@pytest.mark.slow
 def test_conditionals_too():
     # Draws with x_0 < 0, against the cdf of x_1 on the half box.
     f, box = bimodal(2), box_of(2)
@@ -107,6 +109,7 @@ def test_tails_and_infinite_boxes(method, box):
         assert stats.kstest(share, "uniform").pvalue > LEAST_P_VALUE
 
 
+@pytest.mark.slow
 def test_a_coarse_resolution_leaves_cells_of_that_width():
     f, box = make("scattered_full", 1, 1), psd.Box(-1.0, 1.0)
     points = psd.sample(f, box, key=jax.random.key(0), num=NUM, method="bisection", resolution=0.25)
@@ -116,6 +119,7 @@ def test_a_coarse_resolution_leaves_cells_of_that_width():
     assert stats.chisquare(np.bincount(cells, minlength=4), NUM * shares).pvalue > LEAST_P_VALUE
 
 
+@pytest.mark.slow
 def test_keys_decide_and_jit_changes_nothing():
     f, box = bimodal(1), box_of(1)
     run = jax.jit(lambda key: psd.sample(f, box, key=key, num=NUM))
