@@ -1,10 +1,9 @@
 """What a fit did and how well, in a form that prints."""
 
-from dataclasses import dataclass
+from .table import AbstractReport
 
 
-@dataclass(frozen=True)
-class FitReport:
+class FitReport(AbstractReport):
     """Held-out errors and the size of a learned model.
 
     Attributes:
@@ -88,16 +87,3 @@ class FitReport:
             ("evaluations of f", f"{self.num_evaluations}"),
             ("time", f"{self.seconds:.3g} s"),
         ]
-
-    def __str__(self) -> str:
-        rows = self.rows()
-        width = max(len(name) for name, _ in rows)
-        return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
-
-    def __rich__(self):
-        from rich.table import Table
-
-        table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-        for name, value in self.rows():
-            table.add_row(name, value)
-        return table
