@@ -13,7 +13,7 @@ PINS := pyproject.toml constraints.txt
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	--constraint constraints.txt --build-constraint constraints.txt
 # Every extra but `compare`, which cannot live beside a current numpy.
-EXTRAS := plot,cli,fleet,frames
+EXTRAS := plot,cli,fleet,frames,data,samplers
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -85,7 +85,7 @@ class AbstractPosterior(eqx.Module):
     def to_xarray(self) -> Any:
         """Mean, standard deviation, 5, 50 and 95 per cent quantiles as an xarray Dataset."""
         try:
-            import xarray  # pyright: ignore[reportMissingImports]
+            import xarray
         except ImportError as error:
             raise ImportError("to_xarray needs xarray: pip install 'psdfilter[frames]'") from error
         levels = [0.05, 0.5, 0.95]

@@ -11,7 +11,7 @@ def nile() -> tuple[np.ndarray, np.ndarray]:
         from statsmodels.datasets import nile as data
     except ImportError as error:
         raise ImportError(
-            "systems.nile() reads the data that come with statsmodels: pip install statsmodels"
+            "systems.nile() reads data that come with statsmodels: pip install 'psdfilter[data]'"
         ) from error
     frame: Any = data.load_pandas().data
     return frame["year"].to_numpy(int), frame["volume"].to_numpy(float)
@@ -26,7 +26,7 @@ def index_returns() -> tuple[np.ndarray, np.ndarray]:
         from arch.data import sp500 as data
     except ImportError as error:
         raise ImportError(
-            "systems.index_returns() reads the data that come with arch: pip install arch"
+            "systems.index_returns() reads data that come with arch: pip install 'psdfilter[data]'"
         ) from error
     prices = data.load()["Adj Close"]
     returns = 100.0 * np.diff(np.log(prices.to_numpy(float)))
