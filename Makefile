@@ -9,15 +9,16 @@ WORKERS ?= 2
 
 VENV := .venv
 BIN := $(VENV)/bin
+PEERS := .venv-peers
 PINS := pyproject.toml constraints.txt
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	--constraint constraints.txt --build-constraint constraints.txt
-# Every extra but `compare`, which cannot live beside a current numpy.
+# Every extra but `compare`, which has an environment of its own (`make peers`).
 EXTRAS := plot,cli,fleet,frames,data,samplers
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test slow bench lint format docs serve constraints clean
+.PHONY: help demo test slow bench peers lint format docs serve constraints clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -27,13 +28,16 @@ demo: $(VENV)/.demo  ## Run the demonstration; pictures go to output/
 	$(BIN)/python examples/filter.py
 
 test: $(VENV)/.test  ## Run the fast tests
-	$(BIN)/python -m pytest -n $(WORKERS) tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests
 
 slow: $(VENV)/.test  ## Run the slow tests
-	$(BIN)/python -m pytest -n $(WORKERS) -m slow tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow tests
 
 bench: $(VENV)/.test  ## Measure speed and memory
 	$(BIN)/python -m pytest -p no:xdist benchmarks
+
+peers: $(PEERS)/.peers  ## Measure speed beside other filtering libraries
+	$(PEERS)/bin/python -m pytest -p no:xdist benchmarks/test_filter.py
 
 lint: $(VENV)/.dev  ## Check style, formatting and types
 	$(BIN)/ruff check
@@ -62,7 +66,7 @@ constraints:  ## Write constraints.txt anew with the newest versions
 	rm -rf .venv-constraints
 
 clean:  ## Remove the environment and everything that was built
-	rm -rf $(VENV) .venv-constraints build dist site output .cache
+	rm -rf $(VENV) $(PEERS) .venv-constraints build dist site output .cache
 	rm -rf .pytest_cache .ruff_cache .hypothesis .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -82,4 +86,15 @@ $(VENV)/.test: $(VENV)/.pip $(PINS)
 
 $(VENV)/.dev: $(VENV)/.pip $(PINS)
 	$(INSTALL) --editable '.[$(EXTRAS)]' --group dev
+	touch $@
+
+# particles 0.4 says that it needs numpy<2 and works with the current one: it comes without asking
+# for its dependencies, which `compare` lists.
+$(PEERS)/.peers: $(PINS)
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.3'
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt --build-constraint constraints.txt \
+		--editable '.[compare]' --group tests
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps particles==0.4
 	touch $@

@@ -1,11 +1,13 @@
 """Checks at the public border: every message names the argument, what was expected, what came.
 
-Values can be looked at only when they are concrete. Under `jit`, `vmap` or `grad` shapes are still
-checked here, and checks on values become runtime errors through `equinox.error_if`.
+Shapes are known always, values only when they are concrete. Models and boxes may be made of traced
+numbers and handed to compiled functions, so that their constructors cannot have the last word: the
+operations look at the values of all their arguments (`verified`). What is traced is checked when
+the programme runs, through `equinox.error_if`.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -13,6 +15,8 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool
+
+from . import _results
 
 # What public functions take for an array: NumPy and JAX arrays, numbers, and nested lists.
 Numbers = ArrayLike | Sequence[Any]
@@ -47,6 +51,96 @@ def check_values(value: Array, ok: Bool[Array, "..."], message: str) -> Array:
             raise ValueError(message)
         return value
     return eqx.error_if(value, ~jnp.all(ok), message)
+
+
+class Demand(NamedTuple):
+    """Something that must hold of an argument, and its code and message if it does not."""
+
+    code: int
+    message: str
+    holds: Any
+
+    @staticmethod
+    def of(name: str, code: int, holds: Any) -> "Demand":
+        """A demand on one of the arrays that the model or box `name` is made of."""
+        return Demand(code, f"{name}.{_results.MESSAGES[code]}", holds)
+
+
+def looked_at(*arrays: Array) -> tuple[Any, ...]:
+    """A module to compute with, and the arrays for it: NumPy unless one of them is traced."""
+    if is_traced(arrays):
+        return jnp, *arrays
+    return np, *(np.asarray(array) for array in arrays)
+
+
+def all_finite(*arrays: Array) -> Any:
+    """Whether all entries of all arrays are finite."""
+    holds = np.True_
+    for array in arrays:
+        xp, values = looked_at(array)
+        holds = xp.all(xp.isfinite(values)) & holds
+    return holds
+
+
+def demands_of(name: str, argument: Any) -> list[Demand]:
+    """What must hold of a model or a box, which know it themselves, or of an array: finite."""
+    if hasattr(argument, "_demands"):
+        return argument._demands(name)
+    return [Demand(_results.BAD_POINTS, f"{name} must be finite", all_finite(argument))]
+
+
+def verified(**arguments: Any) -> Any:
+    """The arguments as they came, once all that must hold of them is known to hold.
+
+    Models, boxes, arrays of finite numbers, and None for what was left out. The first demand that
+    is not met is a ValueError, or a runtime error where it depends on traced values; XLA drops a
+    check that nothing depends on, so the values handed back are the ones to go on with.
+    """
+    demands = {
+        name: demands_of(name, value) for name, value in arguments.items() if value is not None
+    }
+    for demand in (d for each in demands.values() for d in each):
+        if is_concrete(demand.holds) and not demand.holds:
+            raise ValueError(demand.message)
+    runtime = {
+        name: waiting
+        for name, each in demands.items()
+        if (waiting := [d for d in each if not is_concrete(d.holds)])
+    }
+    if runtime:
+        arguments = _hang_checks(arguments, runtime)
+    out = tuple(arguments.values())
+    return out[0] if len(out) == 1 else out
+
+
+def _hang_checks(arguments: dict[str, Any], runtime: dict[str, list[Demand]]) -> dict[str, Any]:
+    """The arguments, with one runtime error hung on the traced leaves of those that are checked."""
+    split = {name: jax.tree.flatten(arguments[name]) for name in runtime}
+    places = [(name, i) for name in runtime for i in _carriers(arguments[name], split[name][0])]
+    demands = [d for each in runtime.values() for d in each]
+    unmet = ~jnp.stack([d.holds for d in demands])
+    carried = eqx.branched_error_if(
+        [split[name][0][i] for name, i in places],
+        jnp.any(unmet),
+        jnp.argmax(unmet),
+        [d.message for d in demands],
+    )
+    for (name, i), leaf in zip(places, carried, strict=True):
+        split[name][0][i] = leaf
+    checked = {name: jax.tree.unflatten(form, leaves) for name, (leaves, form) in split.items()}
+    return {**arguments, **checked}
+
+
+def _carriers(argument: Any, leaves: list[Any]) -> list[int]:
+    """Places of the leaves to hang a check on: traced ones, so that nothing else becomes so.
+
+    Whatever is computed from a model depends on its precision, which is small; where that is not
+    traced, all leaves that are have to serve.
+    """
+    precision = getattr(argument, "precision", None)
+    if is_concrete(precision):
+        return [i for i, leaf in enumerate(leaves) if not is_concrete(leaf)]
+    return [i for i, leaf in enumerate(leaves) if leaf is precision]
 
 
 def as_reals(name: str, value: Numbers) -> Array:

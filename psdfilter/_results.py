@@ -1,15 +1,25 @@
-"""Outcome codes of a filter step, and what they mean.
+"""Outcome codes, of a filter step and of the check of arguments, and what they mean.
 
-Under `jit` nothing can be raised, so every step carries a code; outside, `throw=True` turns the
-first bad one into an error that names its time.
+A step of the filter carries a code, because an error inside its loop would stop all of a batch;
+outside, `throw=True` turns the first bad one into an error that names its time. `check` gives the
+codes of arguments; the operations on densities raise them.
 """
 
 import numpy as np
+from jaxtyping import ArrayLike, Int
 
 OK = 0
 NO_MASS = 1
 BAD_OBSERVATION = 2
 UNRESOLVED = 3
+SINGULAR = 4
+BAD_ANCHORS = 11
+BAD_FACTOR = 12
+BAD_PRECISION = 13
+BAD_COMPONENTS = 14
+BAD_LOG_SCALE = 15
+BAD_BOX = 16
+BAD_POINTS = 17
 
 MESSAGES = {
     OK: "fine",
@@ -28,7 +38,31 @@ MESSAGES = {
         "resolved to the tolerance. Learn with a smaller tol, or pass typical data as "
         "learn(..., ys=...)"
     ),
+    SINGULAR: (
+        "the covariance H S H' + R of the predicted observation is singular (or not a number), so "
+        "that the observation has no density. Likely causes: R is zero for a combination of "
+        "coordinates that is known exactly already, two sensors that show the same without noise, "
+        "or a state that has grown beyond float64. Give R a variance there, or drop the coordinate"
+    ),
+    BAD_ANCHORS: "anchors must be finite",
+    BAD_FACTOR: (
+        "factor must be finite, and so must the sum of its squares: put the size of f into "
+        "log_scale"
+    ),
+    BAD_PRECISION: "precision must be finite, and positive on every axis",
+    BAD_COMPONENTS: "linear and offset must be finite",
+    BAD_LOG_SCALE: "log_scale must be finite",
+    BAD_BOX: "lower must be below upper on every axis, and neither of them NaN",
+    BAD_POINTS: "x must be finite",
 }
+
+
+def explain(code: Int[ArrayLike, ""]) -> str:
+    """What an outcome code means: one of `post.codes`, or the answer of `check`."""
+    number = int(np.asarray(code))
+    if number not in MESSAGES:
+        raise ValueError(f"code must be one of {sorted(MESSAGES)}, got {number}")
+    return MESSAGES[number]
 
 
 def first_failure(codes: np.ndarray, fatal: tuple[int, ...]) -> tuple[int, int] | None:

@@ -6,11 +6,14 @@ quadrature on a box.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 import psdfilter as psd
+from psdfilter import systems
 
 # Most of the time of the tests goes into compilation, once for each shape. The registries therefore
 # use few: five scattered anchors with factors (5, 1) or (5, 5), and one grid per dimension.
@@ -130,6 +133,11 @@ def make(kind: str, seed: int, dim: int):
 seeds = st.integers(0, 2**31 - 1)
 
 
+def slow(*values):
+    """A row of parameters that runs in the slow suite only."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 def definition(f, x: np.ndarray) -> np.ndarray:
     """f at points (n, d), from its defining sum."""
     if isinstance(f, psd.GaussianPSD):
@@ -188,3 +196,45 @@ def box_of(dim: int) -> psd.Box:
 def box_rule(dim: int, num: int | None = None) -> Rule:
     box = box_of(dim)
     return rule(box.lower, box.upper, num or {1: 60, 2: 32, 3: 24, 4: 18}[dim])
+
+
+@cache
+def learned(name: str, tol: float) -> psd.LearnedModel:
+    """The filter of a ready-made system, learned once for all tests that ask for it."""
+    return psd.learn(systems.ALL[name](), tol)
+
+
+def largest_distance(post, reference, every: int = 5) -> float:
+    """Largest int |p - q| over some times, both evaluated at the reference's nodes."""
+    times = range(0, reference.densities.shape[0], every)
+    return max(
+        float(reference.weights @ np.abs(np.asarray(post.density(t)(reference.nodes)) - q))
+        for t, q in ((t, reference.densities[t]) for t in times)
+    )
+
+
+def check_against_reference(name: str, tol: float, num_steps: int = 30) -> None:
+    system = psd.systems.ALL[name]
+    _, ys = system.simulate(3, num_steps)
+    reference = system.reference(np.asarray(ys))
+    post = psd.run_filter(psd.learn(system(), tol, engine="nodes"), ys)
+    assert largest_distance(post, reference) <= tol
+    gaps = np.abs(np.asarray(post.log_likelihoods) - reference.log_likelihoods)
+    assert np.max(gaps) <= tol
+    weights = reference.densities * reference.weights[None, :]
+    np.testing.assert_allclose(post.mean, weights @ reference.nodes, atol=5 * tol)
+
+
+def kalman(ys, F, Q, H, R, mean, covariance):
+    """The textbook filter, predict first."""
+    means, covariances, logs = [], [], []
+    for y in ys:
+        mean, covariance = F @ mean, F @ covariance @ F.T + Q
+        S = H @ covariance @ H.T + R
+        gap = y - H @ mean
+        logs.append(-0.5 * (gap @ np.linalg.solve(S, gap) + np.log(np.linalg.det(2 * np.pi * S))))
+        gain = covariance @ H.T @ np.linalg.inv(S)
+        mean, covariance = mean + gain @ gap, covariance - gain @ H @ covariance
+        means.append(mean)
+        covariances.append(covariance)
+    return np.array(means), np.array(covariances), np.array(logs)

@@ -6,12 +6,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = ["README.md", "docs/index.md", "docs/guides/densities.md"]
+PAGES = [
+    "README.md",
+    "docs/index.md",
+    "docs/guides/densities.md",
+    "docs/guides/filtering.md",
+    "docs/guides/parameters.md",
+]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
-def test_snippets_of_a_page_run_one_after_the_other(page):
+def test_snippets_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text("utf-8"), re.S | re.M)
     assert blocks
     exec("\n".join(blocks), {})

@@ -87,15 +87,17 @@ def shifted_feature_product(
         tensor, shift = factor.reshape(*anchors.shape, -1), jnp.zeros(())
         for axis, point, eta in zip(anchors.axes, x, precision, strict=True):
             distance = eta * jnp.square(point - axis)
-            nearest = _nearest(distance)
+            nearest = nearest_distance(distance)
             tensor = jnp.tensordot(jnp.exp(nearest - distance), tensor, axes=1)
             shift = shift + nearest
         return tensor, shift
     distance = squared_distances(x[None], anchors, precision)[0]
-    nearest = _nearest(distance)
+    nearest = nearest_distance(distance)
     return jnp.exp(nearest - distance) @ factor, nearest
 
 
-def _nearest(distance: Float[Array, " m"]) -> Float[Array, ""]:
+def nearest_distance(distance: Float[Array, " m"]) -> Float[Array, ""]:
     """The least distance, kept finite: at 1e200 from all anchors f is zero, not inf - inf."""
-    return jax.lax.stop_gradient(jnp.minimum(jnp.min(distance), jnp.finfo(distance.dtype).max))
+    # A share of the largest number, so that a sum over axes of log-scales is finite too.
+    farthest = 1e-2 * jnp.finfo(distance.dtype).max
+    return jax.lax.stop_gradient(jnp.minimum(jnp.min(distance), farthest))

@@ -5,14 +5,24 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._checks import Numbers, as_points, as_reals, is_concrete, require_x64
+from .. import _results
+from .._checks import (
+    Demand,
+    Numbers,
+    as_points,
+    as_reals,
+    is_concrete,
+    looked_at,
+    require_x64,
+    verified,
+)
 
 
 class Box(eqx.Module):
     """The box {x : lower_l <= x_l <= upper_l} in the user's units.
 
     Bounds may be infinite where only integrals are asked for; the maps to and from (-1, 1)^d need
-    finite ones. Concrete bounds are validated, traced ones cannot be.
+    finite ones. Concrete bounds are validated here, traced ones by the operations that use them.
     """
 
     lower: Float[Array, " d"]
@@ -61,23 +71,30 @@ class Box(eqx.Module):
 
     def to_unit(self, x: Numbers) -> Float[Array, "... d"]:
         """z = (x - center) / half_width, in (-1, 1)^d for x in the box."""
-        points = as_points("x", x, self.dim)
-        self._require_bounded("to_unit")
-        return (points - _lift(self.center, points)) / _lift(self.half_width, points)
+        box, points = self._finite("to_unit", x=as_points("x", x, self.dim))
+        return (points - _lift(box.center, points)) / _lift(box.half_width, points)
 
     def from_unit(self, z: Numbers) -> Float[Array, "... d"]:
         """x = center + half_width z."""
-        points = as_points("z", z, self.dim)
-        self._require_bounded("from_unit")
-        return _lift(self.center, points) + _lift(self.half_width, points) * points
+        box, points = self._finite("from_unit", z=as_points("z", z, self.dim))
+        return box._place(points)
 
-    def _require_bounded(self, caller: str) -> None:
+    def _place(self, z: Float[Array, "... d"]) -> Float[Array, "... d"]:
+        """center + half_width z, for arguments that are known to be good."""
+        return _lift(self.center, z) + _lift(self.half_width, z) * z
+
+    def _finite(self, caller: str, **points: Array) -> tuple["Box", Array]:
         width = self.half_width
         if is_concrete(width) and not np.all(np.isfinite(np.asarray(width))):
             raise ValueError(
                 f"{caller} needs a box with finite bounds, got {np.asarray(self.lower)} to "
                 f"{np.asarray(self.upper)}"
             )
+        return verified(box=self, **points)
+
+    def _demands(self, name: str) -> list[Demand]:
+        xp, low, high = looked_at(self.lower, self.upper)
+        return [Demand.of(name, _results.BAD_BOX, xp.all(low < high))]
 
     def contains(self, x: Numbers) -> Array:
         """Whether each point lies in the box, bounds included."""

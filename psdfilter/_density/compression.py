@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from .._checks import as_count
 from .anchors import expand
 from .box import Box
-from .operations import BoxLike, optional_box
+from .operations import BoxLike, verified_model
 from .pairs import apply_kronecker, joint_matrices, pair_integrals
 from .psd import GaussianPSD
 
@@ -56,7 +56,7 @@ def compress_with_loss(
         raise ValueError(f"f must be a GaussianPSD, got {type(f).__name__}")
     if order is None and rank is None:
         raise ValueError("order or rank must be given")
-    domain = optional_box(box, f.dim)
+    f, domain = verified_model(f, box)  # pyright: ignore[reportAssignmentType]
     lost = jnp.zeros(())
     if order is not None and as_count("order", order) < f.order:
         f, dropped = _project(f, order, domain)

@@ -9,7 +9,7 @@ import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Float
 
-from .._checks import Numbers, as_floats, check_values, is_concrete
+from .._checks import Numbers, as_floats, check_values, is_concrete, verified
 from .._gaussian.kernel import log_total_mass, midpoints, squared_distances
 from .anchors import TensorGrid, expand
 from .generalized import GeneralizedGaussianPSD, PairwiseGaussianPSD
@@ -43,9 +43,10 @@ def from_mixture(
     shares = check_values(
         shares, shares >= 0, f"weights must be non-negative, got {_lowest(shares)}"
     )
-    spread = as_floats("covariance", covariance)
+    points, spread = verified(means=points, covariance=as_floats("covariance", covariance))
     if spread.shape == (dim,):
-        variance = as_precision("covariance", spread, dim)
+        spread = as_precision("covariance", spread, dim)
+        variance = check_values(spread, spread > 0, "covariance must be positive on every axis")
         eta = 0.25 / variance
         height = jnp.exp(-0.5 * log_total_mass(2 * eta))
         return GaussianPSD(points, jnp.diag(jnp.sqrt(shares) * height), eta)
@@ -89,6 +90,11 @@ def to_mixture(f: GaussianPSD) -> SignedMixture:
     """
     if not isinstance(f, GaussianPSD):
         raise ValueError(f"f must be a GaussianPSD, got {type(f).__name__}")
+    return _to_mixture(verified(f=f))
+
+
+@eqx.filter_jit
+def _to_mixture(f: GaussianPSD) -> SignedMixture:
     x = expand(f.anchors)
     i, j = np.triu_indices(f.order)
     twice = jnp.asarray(np.where(i == j, 1.0, 2.0))
@@ -101,8 +107,11 @@ def generalize(
     f: GaussianPSD | GeneralizedGaussianPSD | PairwiseGaussianPSD,
 ) -> GeneralizedGaussianPSD | PairwiseGaussianPSD:
     """f as a generalised model; a `GaussianPSD` has one precision diag(eta) shared by all."""
-    if not isinstance(f, GaussianPSD):
-        return f
+    return f if not isinstance(f, GaussianPSD) else _generalize(f)
+
+
+@eqx.filter_jit
+def _generalize(f: GaussianPSD) -> GeneralizedGaussianPSD:
     points = expand(f.anchors)
     model = GeneralizedGaussianPSD.from_centers(points, f.factor, jnp.diag(f.precision))
     return eqx.tree_at(lambda m: m.log_scale, model, f.log_scale)
@@ -134,6 +143,7 @@ def conditional_gaussian(
     b = jnp.zeros(out) if shift is None else as_floats("shift", shift, ndim=1)
     if b.shape != (out,):
         raise ValueError(f"shift must have shape ({out},), got {b.shape}")
+    F, S, b = verified(matrix=F, covariance=S, shift=b)
     lam = as_floats("damping", damping, ndim=0)
     lam = check_values(lam, lam >= 0, f"damping must be >= 0, got {damping}")
     chol = _cholesky(S, "covariance must be symmetric and positive definite")
@@ -157,6 +167,12 @@ def change_units(f: SameModel, center: Numbers, scale: Numbers) -> SameModel:
     c = jnp.full((f.dim,), c) if c.ndim == 0 else c
     if c.shape != (f.dim,):
         raise ValueError(f"center must be a number or have shape ({f.dim},), got {c.shape}")
+    s = check_values(s, s > 0, "scale must be positive on every axis")
+    return _in_units(*verified(f=f, center=c, scale=s))
+
+
+@eqx.filter_jit
+def _in_units(f: SameModel, c: Float[Array, " d"], s: Float[Array, " d"]) -> SameModel:
     log_scale = f.log_scale - jnp.sum(jnp.log(s))
     if isinstance(f, GaussianPSD):
         if isinstance(f.anchors, TensorGrid):

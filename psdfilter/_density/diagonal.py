@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from .._gaussian.integrals import scaled_interval_mass
 from .._gaussian.kernel import log_total_mass, squared_distances
 from .._gaussian.linalg import psd_root, shrink_factor
-from .anchors import TensorGrid, expand
+from .anchors import TensorGrid, expand, nearest_distance
 from .box import Box
 from .pairs import joint_matrices, pair_integrals, quadratic_form
 from .psd import GaussianPSD
@@ -65,13 +65,13 @@ def partial(
         factor = factor.reshape(*(f.anchors.shape[a] for a in axes), -1)
         for a, value, eta_a in zip(axes, values, eta, strict=True):
             distance = eta_a * jnp.square(value - f.anchors.axes[a])
-            nearest = jax.lax.stop_gradient(jnp.min(distance))
+            nearest = nearest_distance(distance)
             factor = jnp.tensordot(jnp.exp(nearest - distance), factor, axes=1)
             exponent = exponent + nearest
         factor = factor.reshape(-1, f.rank)
     else:
         distance = squared_distances(values[None], f.anchors[:, index], eta)[0]
-        exponent = jax.lax.stop_gradient(jnp.min(distance))
+        exponent = nearest_distance(distance)
         factor = jnp.exp(exponent - distance)[:, None] * f.factor
     keep = _keep(f.anchors, rest)
     return GaussianPSD(keep, factor, f.precision[np.asarray(rest)], f.log_scale - 2 * exponent)

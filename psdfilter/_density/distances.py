@@ -14,14 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._checks import Numbers, as_count, as_floats, check_values, is_concrete
+from .._checks import Numbers, as_count, as_floats, check_values, is_concrete, verified
 from .._gaussian.quadrature import gauss_legendre
 from .anchors import TensorGrid
 from .box import Box
 from .generalized import pairwise
 from .moments import effective_box
-from .operations import BoxLike, Model, as_model, optional_box, positive_mass
-from .psd import GaussianPSD
+from .operations import BoxLike, Model, as_model, optional_box, positive_mass, verified_model
+from .psd import GaussianPSD, over_points
 
 _MAX_NODES = 4_000_000
 _LEAST_NODES = {1: 2048, 2: 256, 3: 64}
@@ -72,11 +72,14 @@ def quadrature_nodes(
     return gauss_legendre(box.lower, box.upper, _node_counts(models, box, num_nodes))
 
 
-def _shared_box(p: Model, q: Model, box: BoxLike | None) -> Box:
+def _verified_pair(p: Model, q: Model, box: BoxLike | None) -> tuple[Model, Model, Box | None]:
     p, q = as_model("p", p), as_model("q", q)
     if p.dim != q.dim:
         raise ValueError(f"p and q must have equally many coordinates, got {p.dim} and {q.dim}")
-    domain = optional_box(box, p.dim)
+    return verified(p=p, q=q, box=optional_box(box, p.dim))
+
+
+def _shared_box(p: Model, q: Model, domain: Box | None) -> Box:
     # A traced box cannot be looked at, and is taken for a bounded one.
     if domain is not None and not (is_concrete(domain.lower) and is_concrete(domain.upper)):
         return domain
@@ -84,6 +87,10 @@ def _shared_box(p: Model, q: Model, box: BoxLike | None) -> Box:
         return domain
     a, b = effective_box(p, domain), effective_box(q, domain)
     return Box(jnp.minimum(a.lower, b.lower), jnp.maximum(a.upper, b.upper))
+
+
+def _log_normalized(f: Model, nodes: Float[Array, "n d"], domain: Box | None) -> Array:
+    return over_points(f, nodes, "log") - positive_mass(f, domain)
 
 
 def _compare(
@@ -94,10 +101,9 @@ def _compare(
     reduce: Callable[[Array, Array, Array], Array],
 ) -> Array:
     """reduce(weights, log p, log q) on nodes, p and q normalised."""
-    room = _shared_box(p, q, box)
-    nodes, weights = quadrature_nodes((p, q), room, num_nodes)
-    log_p = p.log_density(nodes) - positive_mass(p, box)
-    log_q = q.log_density(nodes) - positive_mass(q, box)
+    p, q, domain = _verified_pair(p, q, box)
+    nodes, weights = quadrature_nodes((p, q), _shared_box(p, q, domain), num_nodes)
+    log_p, log_q = _log_normalized(p, nodes, domain), _log_normalized(q, nodes, domain)
     return reduce(weights, log_p, log_q)
 
 
@@ -143,12 +149,12 @@ def hilbert_metric(
     Scale-free; bounds the total variation by 2 tanh(h / 4). The grid holds the edges of the box,
     where the ratio of two densities tends to be largest.
     """
-    room = _shared_box(p, q, box)
+    p, q, domain = _verified_pair(p, q, box)
+    room = _shared_box(p, q, domain)
     counts = _node_counts((p, q), room, num_nodes)
     unit = TensorGrid([np.linspace(-1.0, 1.0, max(n, 2)) for n in counts]).points()
     nodes = room.center[None, :] + room.half_width[None, :] * unit
-    a = p.log_density(nodes) - positive_mass(p, box)
-    b = q.log_density(nodes) - positive_mass(q, box)
+    a, b = _log_normalized(p, nodes, domain), _log_normalized(q, nodes, domain)
     # Two normalised densities cross, so that zero lies between the infimum and the supremum.
     ratio = jnp.where(jnp.isneginf(a) & jnp.isneginf(b), 0.0, a - b)
     return jnp.max(ratio) - jnp.min(ratio)
@@ -158,10 +164,9 @@ def entropy(
     f: Model, box: BoxLike | None = None, *, num_nodes: int | None = None
 ) -> Float[Array, ""]:
     """-int p log p of p = f / int f. Quadrature."""
-    f = as_model("f", f)
-    room = effective_box(f, optional_box(box, f.dim))
-    nodes, weights = quadrature_nodes((f,), room, num_nodes)
-    log_p = f.log_density(nodes) - positive_mass(f, box)
+    f, domain = verified_model(f, box)
+    nodes, weights = quadrature_nodes((f,), effective_box(f, domain), num_nodes)
+    log_p = _log_normalized(f, nodes, domain)
     safe = jnp.where(jnp.isfinite(log_p), log_p, 0.0)
     return -jnp.sum(weights * jnp.where(jnp.isfinite(log_p), jnp.exp(log_p) * safe, 0.0))
 
@@ -182,14 +187,14 @@ def hdr_level(
     p = f / int f. Quadrature by the midpoint rule, whose equal weights suit a set with an unknown
     edge; the level is interpolated between the values of p at the nodes.
     """
-    f = as_model("f", f)
+    f, domain = verified_model(f, box)
     shares = as_floats("mass", mass)
     shares = check_values(
         shares, (shares > 0) & (shares < 1), f"mass must lie in (0, 1), got {mass}"
     )
-    room = effective_box(f, optional_box(box, f.dim))
+    room = effective_box(f, domain)
     counts = _node_counts((f,), room, num_nodes, _LEAST_LEVEL_NODES)
     unit = TensorGrid([(2 * np.arange(n) + 1) / n - 1 for n in counts]).points()
     nodes = room.center[None, :] + room.half_width[None, :] * unit
-    log_p = f.log_density(nodes) - positive_mass(f, box)
+    log_p = _log_normalized(f, nodes, domain)
     return _levels(log_p, shares)

@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._checks import Numbers, as_floats, is_concrete
-from .._gaussian.linalg import psd_root
-from .psd import AbstractDensity, as_weights
+from .. import _results
+from .._checks import Demand, Numbers, all_finite, as_floats, is_concrete, looked_at
+from .psd import AbstractDensity, finite_squares, weights_root
 
 
 class GeneralizedGaussianPSD(AbstractDensity):
@@ -111,6 +111,9 @@ class GeneralizedGaussianPSD(AbstractDensity):
         shared = self.precision[None] if self.is_shared else self.precision
         return jnp.broadcast_to(shared, shape)
 
+    def _demands(self, name: str) -> list[Demand]:
+        return _component_demands(name, self)
+
     def _scaled_value(self, x: Float[Array, " d"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         exponent = log_components(self.precisions(), self.linear, self.offset, x)
         peak = _peak(exponent)
@@ -158,7 +161,7 @@ class PairwiseGaussianPSD(AbstractDensity):
         if constant.shape != (order, order):
             raise ValueError(f"offset must have shape {(order, order)}, got {constant.shape}")
         _check_precision("precision", matrix)
-        root = psd_root(as_weights("weights", weights, order))
+        root = weights_root("weights", weights, order)
         linear = jnp.einsum("ijde,ije->ijd", matrix, points)
         constant = constant - jnp.sum(linear * points, axis=-1)
         f = PairwiseGaussianPSD(root, matrix, linear, constant, jnp.zeros(()))
@@ -195,6 +198,9 @@ class PairwiseGaussianPSD(AbstractDensity):
         exponent = log_components(self.precision, self.linear, self.offset, x)
         peak = _peak(exponent)
         return jnp.exp(exponent - peak), peak
+
+    def _demands(self, name: str) -> list[Demand]:
+        return _component_demands(name, self)
 
     def _scaled_value(self, x: Float[Array, " d"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         kernel, peak = self.kernel_matrix(x)
@@ -241,6 +247,26 @@ def _as_factor(factor: Numbers, order: int) -> Float[Array, "m r"]:
             f"{order} components, got {array.shape}"
         )
     return array
+
+
+def _component_demands(
+    name: str, f: "GeneralizedGaussianPSD | PairwiseGaussianPSD"
+) -> list[Demand]:
+    """Numbers that are finite, and precisions without a negative number on their diagonal.
+
+    That is less than positive semidefinite, which integrals find out by their Cholesky factors; it
+    costs nothing.
+    """
+    xp, matrices = looked_at(f.precision)
+    diagonal = xp.diagonal(matrices, axis1=-2, axis2=-1)
+    rounding = 1e-10 * xp.max(xp.abs(matrices))
+    positive = xp.all(diagonal >= -rounding) & all_finite(f.precision)
+    return [
+        Demand.of(name, _results.BAD_FACTOR, finite_squares(f.factor)),
+        Demand.of(name, _results.BAD_PRECISION, positive),
+        Demand.of(name, _results.BAD_COMPONENTS, all_finite(f.linear, f.offset)),
+        Demand.of(name, _results.BAD_LOG_SCALE, all_finite(f.log_scale)),
+    ]
 
 
 def _check_precision(name: str, precision: Array) -> None:

@@ -6,12 +6,20 @@ import jax.numpy as jnp
 import optimistix as optx
 from jaxtyping import Array, Float
 
-from .._checks import Numbers, as_axes, as_count, as_floats, check_values
+from .._checks import Numbers, as_axes, as_count, as_floats, check_values, verified
 from . import canonical
 from .anchors import TensorGrid, expand
 from .box import Box
 from .generalized import pairwise
-from .operations import BoxLike, Model, as_model, marginal, optional_box, positive_mass
+from .operations import (
+    BoxLike,
+    Model,
+    as_model,
+    integrate_out,
+    optional_box,
+    positive_mass,
+    verified_model,
+)
 from .pairs import joint_matrices, pair_integrals, quadratic_form
 from .psd import GaussianPSD
 
@@ -23,8 +31,7 @@ def moments(f: Model, box: BoxLike | None = None) -> tuple[Float[Array, " d"], F
 
     f need not be normalised. Integrals are over the box, or over R^d if it is None.
     """
-    f = as_model("f", f)
-    domain = optional_box(box, f.dim)
+    f, domain = verified_model(f, box)
     if isinstance(f, GaussianPSD):
         mean, covariance, mass = _diagonal_moments(f, domain)
     elif domain is None:
@@ -40,12 +47,13 @@ _generalized_moments = eqx.filter_jit(canonical.moments)
 
 @eqx.filter_jit
 def _diagonal_moments(f: GaussianPSD, box: Box | None) -> tuple[Array, Array, Array]:
-    # About the middle of the anchors, so that an offset of the units costs no digits.
+    # Seen from one of the anchors, so that an offset of the units costs no digits. (Seen from their
+    # mean the compiled programme took three times as long: the sum was redone for every entry.)
     if isinstance(f.anchors, TensorGrid):
-        origin = jnp.stack([jnp.mean(axis) for axis in f.anchors.axes])
+        origin = jnp.stack([axis[0] for axis in f.anchors.axes])
         anchors = TensorGrid([axis - o for axis, o in zip(f.anchors.axes, origin, strict=True)])
     else:
-        origin = jnp.mean(f.anchors, axis=0)
+        origin = f.anchors[0]
         anchors = f.anchors - origin[None, :]
     shifted = None
     if box is not None:
@@ -54,21 +62,24 @@ def _diagonal_moments(f: GaussianPSD, box: Box | None) -> tuple[Array, Array, Ar
         )
     pairs = pair_integrals(anchors, f.precision, shifted, moments=True)
 
-    def expectation(replaced: dict[int, tuple[Array, ...]]) -> Array:
-        per_axis = [replaced.get(axis, pairs.masses)[axis] for axis in range(f.dim)]
-        return quadratic_form(joint_matrices(pairs, tuple(per_axis)), f.factor)
+    def expectation(replaced: dict[int, Array]) -> Array:
+        per_axis = tuple(replaced.get(axis, pairs.masses[axis]) for axis in range(f.dim))
+        return quadratic_form(joint_matrices(pairs, per_axis), f.factor)
 
-    mass = expectation({})
-    mean = jnp.stack([expectation({k: pairs.firsts}) for k in range(f.dim)]) / mass
+    mass, here = expectation({}), jnp.zeros(())
+    mean = jnp.stack([expectation({k: pairs.first_about(k, here)}) for k in range(f.dim)]) / mass
+    # Second moments about the mean itself: about any other point they would be differences.
+    firsts = [pairs.first_about(k, mean[k]) for k in range(f.dim)]
     second = jnp.zeros((f.dim, f.dim))
     for k in range(f.dim):
-        second = second.at[k, k].set(expectation({k: pairs.seconds}))
+        second = second.at[k, k].set(expectation({k: pairs.second_about(k, mean[k])}))
         for other in range(k):
-            cross = expectation({k: pairs.firsts, other: pairs.firsts})
+            cross = expectation({k: firsts[k], other: firsts[other]})
             second = second.at[k, other].set(cross).at[other, k].set(cross)
-    return origin + mean, second / mass - jnp.outer(mean, mean), mass
+    return origin + mean, second / mass, mass
 
 
+@eqx.filter_jit
 def effective_box(f: Model, box: Box | None = None) -> Box:
     """A finite box outside of which f holds no share of its mass that float64 could see.
 
@@ -97,16 +108,20 @@ def effective_box(f: Model, box: Box | None = None) -> Box:
     return Box(low, high)
 
 
-def _line_model(f: Model, axis: int, box: BoxLike | None) -> tuple[GaussianPSD, Box | None]:
-    """The marginal of one coordinate, and its interval."""
+def _line_model(
+    f: Model, axis: int, box: BoxLike | None, **points: Array
+) -> tuple[Model, Box | None, Array]:
+    """The marginal of one coordinate, its interval, and points on it, once all are looked at."""
     f = as_model("f", f)
     named = as_axes("axis", axis, f.dim)
     if len(named) != 1:
         raise ValueError(f"axis must be one integer, got {axis!r}")
-    (axis,) = named
     domain = optional_box(box, f.dim)
-    line = f if f.dim == 1 else marginal(f, axis, domain)
-    return line, None if domain is None else domain.keep((axis,))  # pyright: ignore
+    if f.dim > 1 and domain is not None and not isinstance(f, GaussianPSD):
+        raise ValueError("box must be None for a generalised model of several coordinates")
+    f, domain, at = verified(f=f, box=domain, **points)
+    line = f if f.dim == 1 else integrate_out(f, domain, named)
+    return line, None if domain is None else domain.keep(named), at
 
 
 def _mass_below(line: Model, t: Float[Array, ""], interval: Box | None) -> tuple[Array, Array]:
@@ -133,8 +148,7 @@ def _cdf(line: Model, t: Float[Array, " n"], interval: Box | None, log_mass: Arr
 
 def cdf(f: Model, axis: int, t: Numbers, box: BoxLike | None = None) -> Float[Array, "..."]:
     """P(x_axis <= t) under f / int f, for any array of t."""
-    line, interval = _line_model(f, axis, box)
-    points = as_floats("t", t)
+    line, interval, points = _line_model(f, axis, box, t=as_floats("t", t))
     log_mass = positive_mass(line, interval)
     return _cdf(line, points.ravel(), interval, log_mass).reshape(points.shape)
 
@@ -176,8 +190,7 @@ def quantile(f: Model, axis: int, q: Numbers, box: BoxLike | None = None) -> Flo
     Differentiable in f by the implicit function theorem. q = 0 and q = 1 give the bounds of the
     box, infinite on R^d.
     """
-    line, interval = _line_model(f, axis, box)
-    levels = as_floats("q", q)
+    line, interval, levels = _line_model(f, axis, box, q=as_floats("q", q))
     levels = check_values(levels, (levels >= 0) & (levels <= 1), f"q must lie in [0, 1], got {q}")
     log_mass = positive_mass(line, interval)
     inner = _quantile(line, levels.ravel(), interval, log_mass).reshape(levels.shape)
@@ -222,12 +235,12 @@ def mode(f: Model, box: BoxLike | None = None, *, num_starts: int = 8) -> Float[
     Starts are the `num_starts` highest of the anchors and of a grid over the box: a peak is missed
     if none of these lies on its flank, or if they all lie on others.
     """
-    f = as_model("f", f)
-    room = effective_box(f, optional_box(box, f.dim))
+    f, domain = verified_model(f, box)
+    room = effective_box(f, domain)
     per_axis = max(2, round(1024 ** (1 / f.dim)))
     unit = jnp.linspace(-0.995, 0.995, per_axis)
     mesh = TensorGrid([unit] * f.dim).points()
-    starts = room.from_unit(mesh)
+    starts = room._place(mesh)
     if isinstance(f, GaussianPSD):
         inside = jnp.clip(expand(f.anchors), room.lower[None, :], room.upper[None, :])
         starts = jnp.concatenate([starts, inside])

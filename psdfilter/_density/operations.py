@@ -1,7 +1,8 @@
 """The calculus of PSD models: functions that check, then hand over to the family at hand.
 
 All of them take and return models, work under `jit`, `vmap` and `grad`, and integrate over a box,
-or over R^d when `box` is None.
+or over R^d when `box` is None. Each looks at the numbers of its arguments first (`verified`) and
+then calls functions that do not: what is composed of several operations checks once.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._checks import Numbers, as_axes, as_floats, as_integers, check_values
+from .._checks import Numbers, as_axes, as_floats, as_integers, check_values, verified
 from . import canonical, diagonal
 from .box import Box, as_box
 from .conversions import SameModel, generalize
@@ -38,16 +39,20 @@ def optional_box(box: BoxLike | None, dim: int) -> Box | None:
     return None if box is None else as_box("box", box, dim)
 
 
+def verified_model(f: object, box: BoxLike | None) -> tuple[Model, Box | None]:
+    """A model `f` and a box of its coordinates, their numbers looked at."""
+    model = as_model("f", f)
+    return verified(f=model, box=optional_box(box, model.dim))
+
+
 @eqx.filter_jit
 def _scaled_integral(f: Model, box: Box | None) -> tuple[Array, Array]:
     room = diagonal if isinstance(f, GaussianPSD) else canonical
     return room.scaled_integral(f, box)  # pyright: ignore[reportArgumentType]
 
 
-def scaled_integral(f: Model, box: BoxLike | None) -> tuple[Float[Array, ""], Float[Array, ""]]:
+def scaled_integral(f: Model, domain: Box | None) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """z and s with int f = z exp(s); a non-finite integral is an error, a zero one is not."""
-    f = as_model("f", f)
-    domain = optional_box(box, f.dim)
     if domain is not None and not isinstance(f, GaussianPSD):
         lower = check_values(
             domain.lower,
@@ -74,19 +79,19 @@ def integral(f: Model, box: BoxLike | None = None) -> Float[Array, ""]:
 
     For the mass of a sub-box pass that box; its bounds may be infinite.
     """
-    mass, log_scale = scaled_integral(f, box)
+    mass, log_scale = scaled_integral(*verified_model(f, box))
     return mass * jnp.exp(log_scale)
 
 
 def log_integral(f: Model, box: BoxLike | None = None) -> Float[Array, ""]:
     """log int f(x) dx, finite where the integral itself would underflow or overflow."""
-    mass, log_scale = scaled_integral(f, box)
+    mass, log_scale = scaled_integral(*verified_model(f, box))
     return jnp.log(mass) + log_scale
 
 
-def positive_mass(f: Model, box: BoxLike | None) -> Float[Array, ""]:
+def positive_mass(f: Model, domain: Box | None) -> Float[Array, ""]:
     """log int f, or an error if there is no mass to divide by."""
-    mass, log_scale = scaled_integral(f, box)
+    mass, log_scale = scaled_integral(f, domain)
     mass = check_values(
         mass, mass > 0, "f must have positive mass on the box, got zero: is the box the right one?"
     )
@@ -95,14 +100,18 @@ def positive_mass(f: Model, box: BoxLike | None) -> Float[Array, ""]:
 
 def normalize(f: SameModel, box: BoxLike | None = None) -> SameModel:
     """f / int f: a probability density on the box (on R^d if None)."""
-    return scale(f, -positive_mass(f, box))
+    model, domain = verified_model(f, box)
+    return _scaled(model, -positive_mass(model, domain))  # pyright: ignore[reportReturnType]
 
 
 def scale(f: SameModel, log_factor: Numbers) -> SameModel:
     """exp(log_factor) f."""
     as_model("f", f)
-    shifted = f.log_scale + as_floats("log_factor", log_factor, ndim=0)
-    return eqx.tree_at(lambda m: m.log_scale, f, shifted)
+    return _scaled(*verified(f=f, log_factor=as_floats("log_factor", log_factor, ndim=0)))
+
+
+def _scaled(f: SameModel, log_factor: Array) -> SameModel:
+    return eqx.tree_at(lambda m: m.log_scale, f, f.log_scale + log_factor)
 
 
 @eqx.filter_jit
@@ -117,13 +126,19 @@ def partial(f: SameModel, axes: int | Sequence[int], values: Numbers) -> SameMod
     """f with the coordinates `axes` fixed at `values`, a model of the other coordinates."""
     as_model("f", f)
     fixed = as_axes("axes", axes, f.dim)
-    at = jnp.atleast_1d(as_floats("values", values))
-    if at.shape != (len(fixed),):
-        raise ValueError(f"values must have shape ({len(fixed)},), one per axis, got {at.shape}")
+    at = _as_values("values", values, len(fixed))
     rest = tuple(a for a in range(f.dim) if a not in fixed)
     if not rest:
         raise ValueError(f"axes must leave at least one of {f.dim} coordinates free; call f(x)")
+    f, at = verified(f=f, values=at)
     return _partial(f, fixed, rest, at)
+
+
+def _as_values(name: str, values: Numbers, num: int) -> Float[Array, " k"]:
+    at = jnp.atleast_1d(as_floats(name, values))
+    if at.shape != (num,):
+        raise ValueError(f"{name} must have shape ({num},), one per axis, got {at.shape}")
+    return at
 
 
 @eqx.filter_jit
@@ -148,13 +163,17 @@ def marginal(f: Model, keep: int | Sequence[int], box: BoxLike | None = None) ->
     kept = as_axes("keep", keep, f.dim)
     if not kept:
         raise ValueError("keep must name at least one axis, got none; call integral(f, box)")
-    drop = tuple(a for a in range(f.dim) if a not in kept)
-    domain = optional_box(box, f.dim)
-    if domain is not None and not isinstance(f, GaussianPSD):
+    if box is not None and not isinstance(f, GaussianPSD):
         raise ValueError(
             "box must be None for a generalised model: its marginals stay closed only over R^d"
         )
-    result = _marginal(f, kept, drop, domain)
+    return integrate_out(*verified_model(f, box), kept)
+
+
+def integrate_out(f: Model, domain: Box | None, keep: tuple[int, ...]) -> Model:
+    """The marginal of the coordinates `keep`; over R^d for a generalised model."""
+    drop = tuple(a for a in range(f.dim) if a not in keep)
+    result = _marginal(f, keep, drop, domain)
     if isinstance(result, GaussianPSD):
         return result
     offset = check_values(
@@ -208,6 +227,7 @@ def product(
             f"f_axes and g_axes together must name every variable 0..{len(named) - 1} of the "
             f"result, got {of_f} and {of_g}"
         )
+    f, g = verified(f=f, g=g)
     return _product(f, g, AxisMap(len(named), of_f, of_g))
 
 
@@ -234,17 +254,32 @@ def transition(Q: Model, f: Model, box: BoxLike | None = None) -> Model:
     whatever the order of f; peak memory does not grow with the orders. For generalised models it
     is the product of the orders.
     """
+    Q, f, domain = verified(Q=Q, f=f, box=_transition_box(Q, f, box))
+    return _moved(Q, f, domain)
+
+
+def _transition_box(Q: object, f: object, box: BoxLike | None) -> Box | None:
+    """The box of a transition, once Q, f and it are known to fit together."""
     Q, f = as_model("Q", Q), as_model("f", f)
     if Q.dim <= f.dim:
         raise ValueError(
             f"Q must have more coordinates than f: (u, x) against u; got {Q.dim} and {f.dim}"
         )
-    if isinstance(Q, GaussianPSD) and isinstance(f, GaussianPSD):
-        return _transition(Q, f, optional_box(box, f.dim))
-    if box is not None:
+    if box is not None and not (isinstance(Q, GaussianPSD) and isinstance(f, GaussianPSD)):
         raise ValueError("box must be None for generalised models, whose transitions live on R^d")
-    joint = product(generalize(Q), generalize(f))
-    return marginal(joint, range(f.dim, Q.dim))
+    return optional_box(box, f.dim)
+
+
+def _moved(Q: Model, f: Model, domain: Box | None) -> Model:
+    if isinstance(Q, GaussianPSD) and isinstance(f, GaussianPSD):
+        return _transition(Q, f, domain)
+    joint = _product(generalize(Q), generalize(f), _leading_axes(Q.dim, f.dim))
+    return integrate_out(joint, None, tuple(range(f.dim, Q.dim)))
+
+
+def _leading_axes(f_dim: int, g_dim: int) -> AxisMap:
+    """f and g share their first coordinates."""
+    return AxisMap(max(f_dim, g_dim), tuple(range(f_dim)), tuple(range(g_dim)))
 
 
 @overload
@@ -262,9 +297,18 @@ def filter_step(
 
     Coordinates: Q(u, x), G(x, y), f(u); `box` is the box of the state.
     """
-    G = as_model("G", G)
-    predicted = transition(Q, f, box)
-    seen = partial(G, range(predicted.dim, G.dim), y)
-    joint = product(predicted, seen)
-    log_mass = positive_mass(joint, box)
-    return scale(joint, -log_mass), log_mass
+    G, domain = as_model("G", G), _transition_box(Q, f, box)
+    state = tuple(range(Q.dim - f.dim))
+    optional_box(box, len(state))
+    if G.dim <= len(state):
+        raise ValueError(
+            f"G must have more coordinates than the state: (x, y) against x; got {G.dim} and "
+            f"{len(state)}"
+        )
+    seen_axes = tuple(range(len(state), G.dim))
+    at = _as_values("y", y, len(seen_axes))
+    Q, G, f, at, domain = verified(Q=Q, G=G, f=f, y=at, box=domain)
+    seen = _partial(G, seen_axes, state, at)
+    joint = _product(_moved(Q, f, domain), seen, _leading_axes(len(state), len(state)))
+    log_mass = positive_mass(joint, domain)
+    return _scaled(joint, -log_mass), log_mass

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._gaussian.integrals import scaled_interval_mass, scaled_interval_moments
+from .._gaussian.integrals import interval_moments, scaled_interval_mass
 from .anchors import TensorGrid
 from .box import Box
 
@@ -20,39 +20,53 @@ from .box import Box
 class PairIntegrals(NamedTuple):
     """exp(log_scale) cross_l mass_l: per axis, the kernel of the pair and its integrals.
 
-    `masses[l]`, `firsts[l]`, `seconds[l]` integrate 1, x_l and x_l^2 along axis l. On a grid the
-    matrices are (m_l, m_l) and `crosses` has one for each axis; scattered, all are (m, m) and
+    `masses[l]`, `firsts[l]`, `seconds[l]` integrate 1, x_l - c and (x_l - c)^2 along axis l, with a
+    point c = `points[l]` of every pair's own; `first_about` and `second_about` move it. On a grid
+    the matrices are (m_l, m_l) and `crosses` has one for each axis; scattered, all are (m, m) and
     `crosses` is the single product of all axes.
     """
 
     crosses: tuple[Float[Array, "_ _"], ...]
     masses: tuple[Float[Array, "_ _"], ...]
+    points: tuple[Float[Array, "_ _"], ...]
     firsts: tuple[Float[Array, "_ _"], ...]
     seconds: tuple[Float[Array, "_ _"], ...]
     log_scale: Float[Array, ""]
 
+    def first_about(self, axis: int, at: Float[Array, ""]) -> Float[Array, "_ _"]:
+        """The integrals of x_l - at."""
+        return self.firsts[axis] + (self.points[axis] - at) * self.masses[axis]
 
-def _along_axis(
+    def second_about(self, axis: int, at: Float[Array, ""]) -> Float[Array, "_ _"]:
+        """The integrals of (x_l - at)^2."""
+        shift = self.points[axis] - at
+        return self.seconds[axis] + shift * (2 * self.firsts[axis] + shift * self.masses[axis])
+
+
+def _middles(points: Float[Array, " m"]) -> Float[Array, "m m"]:
+    return 0.5 * (points[:, None] + points[None, :])
+
+
+def _exponents(points: Float[Array, " m"], eta: Float[Array, ""]) -> Float[Array, "m m"]:
+    return -0.5 * eta * jnp.square(points[:, None] - points[None, :])
+
+
+def _box_mass(
     points: Float[Array, " m"],
     eta: Float[Array, ""],
-    bounds: tuple[Float[Array, ""], Float[Array, ""]] | None,
-    moments: bool,
-) -> tuple[Float[Array, "m m"], ...]:
-    """Exponent of the pair, and its integrals of 1, x, x^2 (the last two only if asked for)."""
-    delta = points[:, None] - points[None, :]
-    middle = 0.5 * (points[:, None] + points[None, :])
-    exponent = -0.5 * eta * jnp.square(delta)
-    kappa = 2 * eta
-    if bounds is None:
-        mass = jnp.full_like(delta, 1.0) * jnp.sqrt(jnp.pi / kappa)
-        second = mass * (jnp.square(middle) + 1 / (2 * kappa))
-        return (exponent, mass, middle * mass, second) if moments else (exponent, mass)
-    if not moments:
-        mass, tail = scaled_interval_mass(*bounds, middle, kappa)
-        return exponent - tail, mass
-    mass, j1, j2, tail = scaled_interval_moments(*bounds, middle, kappa)
-    second = jnp.square(middle) * mass + 2 * middle * j1 + j2
-    return exponent - tail, mass, middle * mass + j1, second
+    lower: Float[Array, ""],
+    upper: Float[Array, ""],
+) -> tuple[Float[Array, "m m"], Float[Array, "m m"]]:
+    """Mass of every pair along one axis, and the exponent it leaves behind."""
+    mass, tail = scaled_interval_mass(lower, upper, _middles(points), 2 * eta)
+    return mass, _exponents(points, eta) - tail
+
+
+def _whole_mass(
+    points: Float[Array, " m"], eta: Float[Array, ""]
+) -> tuple[Float[Array, "m m"], Float[Array, "m m"]]:
+    exponents = _exponents(points, eta)
+    return jnp.full_like(exponents, 1.0) * jnp.sqrt(jnp.pi / (2 * eta)), exponents
 
 
 def pair_integrals(
@@ -64,19 +78,37 @@ def pair_integrals(
     """All pair integrals over `box`, or over R^d if it is None."""
     grid = isinstance(anchors, TensorGrid)
     columns = anchors.axes if grid else tuple(anchors.T)
-    per_axis = [
-        _along_axis(points, eta, None if box is None else (box.lower[i], box.upper[i]), moments)
-        for i, (points, eta) in enumerate(zip(columns, precision, strict=True))
-    ]
-    exponents = [axis[0] for axis in per_axis]
+    axes = range(len(columns))
+    points = firsts = seconds = ()
+    if box is None:
+        per_axis = [_whole_mass(columns[i], precision[i]) for i in axes]
+        if moments:
+            points = tuple(_middles(column) for column in columns)
+            firsts = tuple(jnp.zeros_like(mass) for mass, _ in per_axis)
+            seconds = tuple(per_axis[i][0] / (4 * precision[i]) for i in axes)
+    elif moments:
+        parts = [
+            interval_moments(box.lower[i], box.upper[i], _middles(columns[i]), 2 * precision[i])
+            for i in axes
+        ]
+        per_axis = [
+            (part.mass, _exponents(columns[i], precision[i]) - part.exponent)
+            for i, part in enumerate(parts)
+        ]
+        points, firsts, seconds = (
+            tuple(getattr(part, name) for part in parts) for name in ("point", "first", "second")
+        )
+    else:
+        per_axis = [_box_mass(columns[i], precision[i], box.lower[i], box.upper[i]) for i in axes]
+    exponents = [exponent for _, exponent in per_axis]
     exponents = exponents if grid else [sum(exponents[1:], exponents[0])]
     peaks = [jnp.max(e) for e in exponents]
-    integrals = tuple(zip(*(axis[1:] for axis in per_axis), strict=True))
     return PairIntegrals(
         crosses=tuple(jnp.exp(e - peak) for e, peak in zip(exponents, peaks, strict=True)),
-        masses=integrals[0],
-        firsts=integrals[1] if moments else (),
-        seconds=integrals[2] if moments else (),
+        masses=tuple(mass for mass, _ in per_axis),
+        points=points,
+        firsts=firsts,
+        seconds=seconds,
         log_scale=jnp.sum(jnp.stack(peaks)),
     )
 

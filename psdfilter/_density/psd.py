@@ -1,6 +1,7 @@
 """Gaussian PSD models with one diagonal precision for all anchors."""
 
 from abc import abstractmethod
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -8,13 +9,27 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._checks import Numbers, as_floats, as_points, is_concrete, require_finite
+from .. import _results
+from .._checks import (
+    Demand,
+    Numbers,
+    all_finite,
+    as_floats,
+    as_points,
+    check_values,
+    is_concrete,
+    looked_at,
+    require_finite,
+    verified,
+)
 from .._gaussian.linalg import psd_root
 from .anchors import TensorGrid, as_anchors, dimension, num_points, shifted_feature_product
 
 # Points evaluated at a time: the block of kernel values stays in cache (measured: 1.05 times the
 # time of a bare exp, against 1.45 for all points at once).
 _POINTS_PER_BLOCK = 4096
+# A density with large tables is evaluated at fewer points at a time, so that memory stays bounded.
+_NUMBERS_PER_BLOCK, _LEAST_BLOCK = 2**23, 32
 
 
 class AbstractDensity(eqx.Module):
@@ -32,27 +47,34 @@ class AbstractDensity(eqx.Module):
     def _scaled_value(self, x: Float[Array, " d"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """v >= 0 and s with f(x) = v exp(s), v neither tiny nor huge unless f is zero."""
 
+    def _demands(self, name: str) -> list[Demand]:
+        """What must hold of the numbers that f is made of for any operation to make sense."""
+        del name
+        return []
+
     def __call__(self, x: Numbers) -> Float[Array, "..."]:
         """f(x), never negative."""
-        return _over_points(self, _finite_points(x, self.dim), "value")
+        return self._evaluate(x, "value")
 
     def log_density(self, x: Numbers) -> Float[Array, "..."]:
         """log f(x), finite far from all anchors; -inf where f is exactly zero."""
-        return _over_points(self, _finite_points(x, self.dim), "log")
+        return self._evaluate(x, "log")
 
     def gradient(self, x: Numbers) -> Float[Array, "... d"]:
         """The gradient of f in x."""
-        return _over_points(self, _finite_points(x, self.dim), "gradient")
+        return self._evaluate(x, "gradient")
 
-
-def _finite_points(x: Numbers, dim: int) -> Float[Array, "... d"]:
-    points = as_points("x", x, dim)
-    require_finite("x", points)
-    return points
+    def _evaluate(self, x: Numbers, what: str) -> Array:
+        points = as_points("x", x, self.dim)
+        require_finite("x", points)
+        f, points = verified(f=self, x=points)
+        return over_points(f, points, what)
 
 
 @eqx.filter_jit
-def _over_points(f: AbstractDensity, x: Float[Array, "... d"], what: str) -> Array:
+def over_points(f: AbstractDensity, x: Float[Array, "... d"], what: str) -> Array:
+    """The "value", the "log" or the "gradient" of f at points that are known to be good."""
+
     def value(point: Float[Array, " d"]) -> Float[Array, ""]:
         size, log_scale = f._scaled_value(point)
         return size * jnp.exp(log_scale)
@@ -63,8 +85,10 @@ def _over_points(f: AbstractDensity, x: Float[Array, "... d"], what: str) -> Arr
 
     fn = {"value": value, "log": log_value, "gradient": jax.grad(value)}[what]
     points = x.reshape(-1, x.shape[-1])
-    if points.shape[0] > _POINTS_PER_BLOCK:
-        values = jax.lax.map(fn, points, batch_size=_POINTS_PER_BLOCK)
+    largest = max((leaf.size for leaf in jax.tree.leaves(f)), default=1)
+    block = max(_LEAST_BLOCK, min(_POINTS_PER_BLOCK, _NUMBERS_PER_BLOCK // max(largest, 1)))
+    if points.shape[0] > block:
+        values = jax.lax.map(fn, points, batch_size=block)
     else:
         values = jax.vmap(fn)(points)
     return values.reshape(*x.shape[:-1], *values.shape[1:])
@@ -109,12 +133,11 @@ class GaussianPSD(AbstractDensity):
     ) -> "GaussianPSD":
         """f(x) = k(x)' A k(x) for a symmetric positive semidefinite A.
 
-        A concrete A is checked; eigenvalues down to -1e-12 of the largest count as rounding and
-        are set to zero. A traced A is clipped without a check.
+        Eigenvalues down to -1e-12 of the largest count as rounding and are set to zero. A traced A
+        is compared with the square of its root, to 1e-10 of its largest entry.
         """
         order = num_points(as_anchors("anchors", anchors))
-        matrix = as_weights("weights", weights, order)
-        return GaussianPSD(anchors, psd_root(matrix), precision)
+        return GaussianPSD(anchors, weights_root("weights", weights, order), precision)
 
     @property
     def dim(self) -> int:
@@ -136,6 +159,16 @@ class GaussianPSD(AbstractDensity):
         """A = exp(log_scale) L L'."""
         return jnp.exp(self.log_scale) * self.factor @ self.factor.T
 
+    def _demands(self, name: str) -> list[Demand]:
+        xp, eta = looked_at(self.precision)
+        positive = xp.all((eta > 0) & xp.isfinite(eta))
+        return [
+            Demand.of(name, _results.BAD_ANCHORS, all_finite(*jax.tree.leaves(self.anchors))),
+            Demand.of(name, _results.BAD_FACTOR, finite_squares(self.factor)),
+            Demand.of(name, _results.BAD_PRECISION, positive),
+            Demand.of(name, _results.BAD_LOG_SCALE, all_finite(self.log_scale)),
+        ]
+
     def _scaled_value(self, x: Float[Array, " d"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         g, distance = shifted_feature_product(self.anchors, self.precision, self.factor, x)
         return jnp.sum(jnp.square(g)), self.log_scale - 2 * distance
@@ -153,6 +186,25 @@ def as_precision(name: str, precision: Numbers, dim: int) -> Float[Array, " d"]:
     if is_concrete(eta) and not bool(jnp.all(eta > 0)):
         raise ValueError(f"{name} must be positive on every axis, got {np.asarray(eta)}")
     return eta
+
+
+def finite_squares(factor: Float[Array, "m r"]) -> Any:
+    """Whether the weights L L' are finite."""
+    xp, values = looked_at(factor)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return xp.isfinite(xp.sum(xp.square(values)))
+
+
+def weights_root(name: str, weights: Numbers, order: int) -> Float[Array, "m m"]:
+    """L with L L' = A, for a symmetric positive semidefinite A."""
+    matrix = as_weights(name, weights, order)
+    if is_concrete(matrix):
+        return jax.jit(psd_root)(matrix)
+    root = psd_root(matrix)
+    size = jnp.max(jnp.abs(matrix))
+    gap = jnp.max(jnp.abs(jax.lax.stop_gradient(root @ root.T - matrix)))
+    message = f"{name} must be finite, symmetric and positive semidefinite"
+    return check_values(root, (gap <= 1e-10 * size) & jnp.isfinite(size), message)
 
 
 def as_weights(name: str, weights: Numbers, order: int) -> Float[Array, "m m"]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._checks import as_count, as_key, check_values
+from .._checks import as_count, as_key, check_values, verified
 from .._gaussian.integrals import scaled_interval_mass
 from .anchors import expand
 from .box import Box, as_box
@@ -54,6 +54,7 @@ def sample(
         raise ValueError(f'method must be "cdf" or "bisection", got {method!r}')
     if not isinstance(resolution, float) or not 0 < resolution < 1:
         raise ValueError(f"resolution must be a number in (0, 1), got {resolution!r}")
+    f, domain = verified(f=f, box=domain)
     mass, _ = scaled_integral(f, domain)
     lower = check_values(
         domain.lower, mass > 0, "f must have positive mass on the box, got zero: nothing to draw"

@@ -8,9 +8,10 @@ erfc(t) = exp(-t^2) erfcx(t),
 
 The factor exp(-p^2) is handed back as an exponent: far in the tail nothing underflows and no
 logarithm is taken. Both lines are differences, which lose digits when the interval is narrow;
-there, with c = (p + q)/2, w = (q - p)/2 and the Hermite polynomials H_2k,
+there, with c = (p + q)/2, w = (q - p)/2 and the Taylor series about the middle,
 
-    int_p^q exp(-t^2) dt = 2 w exp(-c^2) sum_k H_2k(c) w^2k / (2k + 1)!.
+    exp(-(c + w u)^2) = exp(-c^2) sum_n a_n u^n,  a_{n+1} = -(2 c w a_n + 2 w^2 a_{n-1}) / (n + 1),
+    int_p^q (t - c)^k exp(-t^2) dt = 2 w^{k+1} exp(-c^2) sum_{n + k even} a_n / (n + k + 1).
 """
 
 from typing import NamedTuple
@@ -19,9 +20,14 @@ import jax.numpy as jnp
 from jax.scipy.special import erfcx as jax_erfcx
 from jaxtyping import Array, Float
 
-# Where w max(1, 2c) is below this the series is used; its first term left out, the fourth, is then
-# at most 0.05^8 / 9! = 1e-16 of the sum.
+# Where w max(1, 2c) is below this the mass is summed from the series; its first term left out, with
+# a_10, is at most 30240 * 0.05^10 / 11! = 1e-16 of the sum.
 _NARROW = 0.05
+_MASS_TERMS = 9
+
+# Where w and 2 c w are below these, so are the moments; a_12 / 15 is then at most 3e-16.
+_FLAT, _TILT = 0.1, 0.3
+_MOMENT_TERMS = 12
 
 
 # From here on the asymptotic series of erfcx is used; its first term left out is below 3e-17.
@@ -105,17 +111,25 @@ def _ends(
     return _Ends(flipped, finite_p, finite_q, near, far, half, jnp.square(jnp.maximum(near, 0.0)))
 
 
-def _series(ends: _Ends, narrow: Array) -> Float[Array, "..."]:
-    """exp(exponent) (erf q - erf p) of narrow intervals; finite rubbish elsewhere."""
+def _taylor(
+    ends: _Ends, narrow: Array, num_terms: int
+) -> tuple[Float[Array, "..."], Float[Array, "..."], list[Float[Array, "..."]]]:
+    """w, exp(exponent - c^2) and a_0, a_1, ... of narrow intervals; finite rubbish elsewhere."""
     w = jnp.where(narrow, ends.half, 0.0)
     c = jnp.where(narrow, 0.5 * (ends.near + ends.far), 0.0)
-    c2, w2 = jnp.square(c), jnp.square(w)
-    power = jnp.where(ends.inside, -c2, -w * (c + jnp.where(narrow, ends.near, 0.0)))
-    h2 = 4 * c2 - 2
-    h4 = (16 * c2 - 48) * c2 + 12
-    h6 = ((64 * c2 - 480) * c2 + 720) * c2 - 120
-    total = 1 + w2 / 6 * (h2 + w2 / 20 * (h4 + w2 / 42 * h6))
-    return 4 / jnp.sqrt(jnp.pi) * w * jnp.exp(power) * total
+    power = jnp.where(ends.inside, -jnp.square(c), -w * (c + jnp.where(narrow, ends.near, 0.0)))
+    tilt, bend = -2 * c * w, -2 * jnp.square(w)
+    terms = [jnp.ones_like(w), tilt]
+    for n in range(1, num_terms - 1):
+        terms.append((tilt * terms[n] + bend * terms[n - 1]) * (1 / (n + 1)))
+    return w, jnp.exp(power), terms
+
+
+def _series(ends: _Ends, narrow: Array) -> Float[Array, "..."]:
+    """exp(exponent) (erf q - erf p) of narrow intervals."""
+    w, height, terms = _taylor(ends, narrow, _MASS_TERMS)
+    total = sum(terms[n] * (1 / (n + 1)) for n in range(2, _MASS_TERMS, 2)) + 1
+    return 4 / jnp.sqrt(jnp.pi) * w * height * total
 
 
 def _scaled_mass(ends: _Ends, kappa: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -138,23 +152,73 @@ def scaled_interval_mass(
     return _scaled_mass(ends, kappa), ends.exponent
 
 
+class IntervalMoments(NamedTuple):
+    """The integrals of (t - point)^k exp(-kappa (t - m)^2) over [a, b] are J_k exp(-exponent)."""
+
+    point: Float[Array, "..."]
+    mass: Float[Array, "..."]  # J_0
+    first: Float[Array, "..."]  # J_1
+    second: Float[Array, "..."]  # J_2
+    exponent: Float[Array, "..."]
+
+
+def interval_moments(
+    lower: Float[Array, "..."],
+    upper: Float[Array, "..."],
+    center: Float[Array, "..."],
+    kappa: Float[Array, "..."],
+) -> IntervalMoments:
+    """Moments about a point of the interval's own, chosen so that they keep their digits.
+
+    About the centre, with e_t = exp(s - kappa (t - m)^2),
+
+        J1 = (e_a - e_b) / (2 kappa),  J2 = [J0 + (a - m) e_a - (b - m) e_b] / (2 kappa).
+
+    Where the Gaussian hardly varies over the interval the terms of J2 cancel, and so do later the
+    moments about m in a variance. There they are summed from the series about the middle.
+    """
+    ends = _ends(lower, upper, center, kappa)
+    mass = _scaled_mass(ends, kappa)
+    e_p, e_q = ends.near_value, ends.far_value
+    sign, root = jnp.where(ends.flipped, -1.0, 1.0), jnp.sqrt(kappa)
+    # e_p - e_q, without the cancellation where both are near one.
+    apart = jnp.where(
+        ends.finite_near & ends.finite_far, -2 * ends.half * (ends.far + ends.near), 0.0
+    )
+    fall = jnp.where(ends.finite_near & ends.finite_far, -e_p * jnp.expm1(apart), e_p - e_q)
+    slope = (ends.near * e_p - ends.far * e_q) / root
+    flat, u1, u2 = _flat_moments(ends)
+    middle = 0.5 * (jnp.where(flat, lower, 0.0) + jnp.where(flat, upper, 0.0))
+    return IntervalMoments(
+        jnp.where(flat, middle, center),
+        mass,
+        sign * jnp.where(flat, u1 / kappa, fall / (2 * kappa)),
+        jnp.where(flat, u2 / (root * kappa), (mass + slope) / (2 * kappa)),
+        ends.exponent,
+    )
+
+
+def _flat_moments(
+    ends: _Ends,
+) -> tuple[Array, Float[Array, "..."], Float[Array, "..."]]:
+    """Where the series holds, and exp(exponent) int (t - c)^k exp(-t^2) dt there, k = 1, 2."""
+    tilt = ends.half * (ends.near + ends.far)
+    flat = ends.finite_near & ends.finite_far & (ends.half < _FLAT) & (tilt < _TILT)
+    w, height, terms = _taylor(ends, flat, _MOMENT_TERMS)
+    first = sum(terms[n] * (1 / (n + 2)) for n in range(1, _MOMENT_TERMS, 2))
+    second = sum(terms[n] * (1 / (n + 3)) for n in range(2, _MOMENT_TERMS, 2)) + 1 / 3
+    scale = 2 * height * jnp.square(w)
+    return flat, scale * first, scale * w * second
+
+
 def scaled_interval_moments(
     lower: Float[Array, "..."],
     upper: Float[Array, "..."],
     center: Float[Array, "..."],
     kappa: Float[Array, "..."],
 ) -> tuple[Float[Array, "..."], Float[Array, "..."], Float[Array, "..."], Float[Array, "..."]]:
-    """J0, J1, J2, s: the integrals of (t - m)^k exp(-kappa (t - m)^2) over [a, b] are J_k exp(-s).
-
-    J1 = (e_a - e_b) / (2 kappa),  J2 = [J0 + (a - m) e_a - (b - m) e_b] / (2 kappa),
-    with e_t = exp(s - kappa (t - m)^2).
-    """
-    ends = _ends(lower, upper, center, kappa)
-    mass = _scaled_mass(ends, kappa)
-    e_p, e_q = ends.near_value, ends.far_value
-    fall = jnp.where(
-        ends.inside | ~ends.finite_far, e_p - e_q, -jnp.expm1(jnp.minimum(ends.far_power, 0.0))
-    )
-    slope = (ends.near * e_p - ends.far * e_q) / jnp.sqrt(kappa)
-    first = jnp.where(ends.flipped, -fall, fall) / (2 * kappa)
-    return mass, first, (mass + slope) / (2 * kappa), ends.exponent
+    """J0, J1, J2, s with int (t - m)^k exp(-kappa (t - m)^2) dt = J_k exp(-s) over [a, b]."""
+    point, mass, first, second, exponent = interval_moments(lower, upper, center, kappa)
+    shift = point - center
+    about = first + shift * mass, second + shift * (2 * first + shift * mass)
+    return mass, *about, exponent

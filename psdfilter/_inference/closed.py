@@ -27,11 +27,12 @@ from .._density.conversions import change_units
 from .._density.psd import GaussianPSD
 from .._gaussian.linalg import psd_root, shrink_factor
 from .._statespace.model import Inputs, StateSpaceModel
+from .filtered import FilterPosterior
 from .midpoints import MidpointAxis, Midpoints, transition_table
 from .model import LearnedModel, Sizing, fill
-from .nodes import TransitionTables, apply_axes, fill_prior, learn_coefficients
+from .nodes import TransitionTables, apply_axes, fill_prior, fit_axes, learn_coefficients
 from .plan import Plan
-from .posterior import AbstractPosterior, checked_sample
+from .posterior import AbstractFilterPosterior
 from .refine import FineNodes
 from .series import as_series
 from .step import observation_logs, observation_status
@@ -70,6 +71,11 @@ class ClosedModel(eqx.Module):
     def tol(self) -> float:
         """The tolerance that was asked for."""
         return self.plan.tol
+
+    @property
+    def renormalize(self) -> bool:
+        """Never: a transition divided by its mass on the box is no PSD model."""
+        return False
 
     def root_at(self, t: Any = None, inputs: Inputs = None) -> tuple[Array, Array]:
         """a (u anchors, x anchors) and the log-scale of the square, at step t."""
@@ -170,7 +176,7 @@ def _observe(model: ClosedModel, grid: Midpoints, predicted: Array, logs: Array)
     peak = jnp.where(jnp.isfinite(peak), peak, 0.0)
     roots = jnp.exp(0.5 * (logs - peak))
     tensor = roots.reshape(tuple(r.nodes.shape[0] for r in model.plan.observation))
-    c = apply_axes(tensor, tuple(r.solve for r in model.plan.observation))
+    c = fit_axes(tensor, model.plan.observation)
     joint = grid.multiply(predicted, grid.multiply_roots(c, c))
     mass = grid.mass(joint, quarter=True)
     size = grid.mass(jnp.abs(joint), quarter=True)
@@ -271,6 +277,7 @@ def _run(model: ClosedModel, series: Any, roots: Any, single_hop: bool, keep: bo
         covariance=spread * jnp.outer(box.half_width, box.half_width)[None],
         codes=out.code,
         log_kept=out.log_kept,
+        log_normalizers=out.log_kept,
         seen=out.seen,
         sources=kept[0],
         predictions=kept[1],
@@ -300,7 +307,7 @@ def _expand(model: ClosedModel, root: Any, means: Array, c: Array | None, log_sc
     return change_units(unit, box.center, box.half_width)
 
 
-class ClosedPosterior(AbstractPosterior):
+class ClosedPosterior(AbstractFilterPosterior):
     """p(x_t | y_1 ... y_t) for t = 1 ... T, as `FilterPosterior` has it."""
 
     model: ClosedModel
@@ -310,22 +317,13 @@ class ClosedPosterior(AbstractPosterior):
     covariance: Float[Array, "t d d"]
     codes: Int[Array, " t"]
     log_kept: Float[Array, " t"]
+    log_normalizers: Float[Array, " t"]
     seen: Array
     sources: Float[Array, "t ..."] | None  # V before the last transition
     predictions: Float[Array, "t ..."] | None  # on the half grid, not normalised
     coefficients: Float[Array, "t ..."] | None  # c
     log_scales: Float[Array, " t"] | None
     used: Array | None  # whether the density has a factor (k . c)^2
-
-    @property
-    def log_likelihood(self) -> Float[Array, ""]:
-        """sum_t log Z_t."""
-        return jnp.sum(self.log_likelihoods)
-
-    @property
-    def log_predictive(self) -> Float[Array, ""]:
-        """sum_t log(Z_t / D_t), D_t the predicted mass on the box."""
-        return jnp.sum(jnp.where(self.seen, self.log_likelihoods - self.log_kept, 0.0))
 
     def _kept(self) -> tuple[Array, ...]:
         kept = (self.sources, self.predictions, self.coefficients, self.log_scales, self.used)
@@ -353,9 +351,13 @@ class ClosedPosterior(AbstractPosterior):
 
         return jax.lax.map(one, tuple(kept))
 
-    def sample(self, *, key: Any, num: int) -> Float[Array, "k t d"]:
-        """Independent draws from every marginal, (num, T, d)."""
-        return checked_sample(self, key, num)
+    def on_nodes(self) -> FilterPosterior:
+        """The same learned densities filtered by the node engine."""
+        from .run import filter_series
+
+        hops = self.series.hops
+        single_hop = is_concrete(hops) and bool(np.all(np.asarray(hops) <= 1))
+        return filter_series(self.model.on_nodes(), self.series, single_hop, True)
 
     def density(self, t: int) -> GaussianPSD:
         """The filtered density at index t in user units: order 2 m - 1 per axis, exactly.
@@ -372,17 +374,3 @@ class ClosedPosterior(AbstractPosterior):
         root = self._root(self.series.steps[t], row) if moved else None
         c = coefficients[t] if bool(used[t]) else None
         return _expand(self.model, root, sources[t], c, log_scales[t])
-
-    def __str__(self) -> str:
-        if not is_concrete(self.log_likelihoods):
-            return "ClosedPosterior(traced)"
-        num, dim = self.mean.shape
-        return "\n".join(
-            [
-                f"closed-form filter of {num} observations, state of {dim} coordinates",
-                f"log-likelihood     {float(self.log_likelihood):.6f}",
-                f"not used           {int(np.sum(~np.asarray(self.seen)))}, "
-                f"{int(np.sum(np.asarray(self.codes) != 0))} with a bad code",
-                f"last mean          {np.array2string(np.asarray(self.mean[-1]), precision=6)}",
-            ]
-        )

@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from .._learning.axes import Axis
 from .._learning.sizing import oversampling_for, pad_for, ridge_for, spread_for
 from .._statespace.model import Inputs, StateSpaceModel
 from .closed import ClosedModel
-from .model import one_step_error
+from .model import one_step_error, paths_of_data
 from .plan import AxisRegression, Plan, TransitionPlan, Unaffordable, assemble
 from .sizing import node_counts, observation_plan, prior_plan, transition_plan
 from .typical import TypicalPaths, simulate_typical
@@ -107,10 +108,13 @@ def shared_axes(
     return tuple(Axis.padded(n, spread, pad, oversampling_for(2 * ssm.dim)) for n in nums)
 
 
-def learn_closed(ssm: StateSpaceModel, tol: float = 1e-3, *, inputs: Inputs = None) -> ClosedModel:
+def learn_closed(
+    ssm: StateSpaceModel, tol: float = 1e-3, *, ys: Any = None, inputs: Inputs = None
+) -> ClosedModel:
     """Learn Q and the prior on one grid per axis, for a filter without quadrature.
 
-    For states of one or two coordinates; `tol` is the total variation error of the filter.
+    For states of one or two coordinates; `tol` is the total variation error of the filter. `ys` are
+    typical observations, by which the grid is sized beside the model's own simulations.
     """
     require_x64()
     if ssm.dim > 2:
@@ -123,6 +127,30 @@ def learn_closed(ssm: StateSpaceModel, tol: float = 1e-3, *, inputs: Inputs = No
     started = time.perf_counter()
     paths = simulate_typical(ssm, inputs=inputs)
     axes = shared_axes(ssm, paths, 0.1 * float(tol), inputs)
+    model = _closed_model(ssm, axes, paths, float(tol), inputs, started)
+    if ys is None:
+        return model
+    seen = paths_of_data(model.on_nodes(), ys, inputs)
+    if seen is None:
+        return model
+    again = shared_axes(ssm, seen, 0.1 * float(tol), inputs)
+    if paths.observations is not None:
+        # Simulations and data both count: the larger grid serves both.
+        again = tuple(
+            max(pair, key=lambda axis: axis.num) for pair in zip(axes, again, strict=True)
+        )
+    return _closed_model(ssm, again, paths._replace(leak=seen.leak), float(tol), inputs, started)
+
+
+def _closed_model(
+    ssm: StateSpaceModel,
+    axes: tuple[Axis, ...],
+    paths: TypicalPaths,
+    tol: float,
+    inputs: Inputs,
+    started: float,
+) -> ClosedModel:
+    """Fill a grid, and say what it is."""
     order = prod(axis.num for axis in axes)
     if ssm.dim > 1 and 4.0 * order**3 > _MAX_WORK:
         sizes = " x ".join(str(axis.num) for axis in axes)
@@ -131,10 +159,10 @@ def learn_closed(ssm: StateSpaceModel, tol: float = 1e-3, *, inputs: Inputs = No
             f"on them {4.0 * order**3:.1g} multiply-adds, above the limit of {_MAX_WORK:.1g}. "
             'Raise tol, or take engine "nodes"'
         )
-    plan = shared_plan(ssm.state_box, axes, float(tol))
-    error, norm = one_step_error(plan, ssm, paths)
+    plan = shared_plan(ssm.state_box, axes, tol)
+    error, norm = one_step_error(plan, ssm, paths, inputs)
     report = ClosedReport(
-        tol=float(tol),
+        tol=tol,
         anchors=tuple(axis.num for axis in axes),
         spread=axes[0].spread,
         one_step_error=error,

@@ -19,10 +19,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._density.box import Box
-from .._gaussian.quadrature import legendre_rule
 from .._statespace.model import log_prior_table
 from .._statespace.pairs import log_observation_pairs, log_transition_pairs
 from .filtered import FilterPosterior, observation_fits
+from .grading import finer_rule
 from .hilbert import hilbert_distance
 from .model import LearnedModel
 from .nodes import learn_coefficients
@@ -60,8 +60,9 @@ def step_of(post: FilterPosterior, i: int) -> Step:
 def dense_nodes(model: LearnedModel, factor: float, least: int = 0) -> FineNodes:
     """`factor` times the recursion's Gauss-Legendre nodes, and the faces of the box at weight 0."""
     nodes, weights = [], []
-    for num in model.plan.shape:
-        z, w = legendre_rule(max(least, int(np.ceil(factor * num))))
+    for inner, shares in zip(model.plan.nodes, model.plan.weights, strict=True):
+        finer = max(least, int(np.ceil(factor * len(inner))))
+        z, w = finer_rule(np.asarray(inner), np.asarray(shares), finer)
         nodes.append(np.concatenate([[-1.0], z, [1.0]]))
         weights.append(np.concatenate([[0.0], w, [0.0]]))
     return FineNodes(tuple(nodes), tuple(weights))
@@ -241,7 +242,10 @@ def true_observations(post: FilterPosterior, axes: Axes, peaks: np.ndarray) -> V
 def fitted_observations(post: FilterPosterior, axes: Axes, coefficients: np.ndarray) -> Values:
     """G^(x, y_t) exp(-peak_t) on a grid; one where nothing is seen."""
     roots = _evaluate(coefficients, post.model.plan.observation, axes, 1)
-    squares = np.square(roots).reshape(len(coefficients), -1)
+    columns = coefficients.shape[post.model.dim + 1 :]
+    squares = np.square(roots).reshape(len(coefficients), -1, *columns)
+    if columns:
+        squares = squares.sum(axis=-1)
     return np.where(np.asarray(post.seen)[:, None], squares, 1.0)
 
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._checks import is_concrete
-from .model import learn
+from .model import LEAST_TOL, learn
 from .refine import fine_nodes
 
 # The finer plan's share of the tolerance: its own error must not show.
@@ -24,8 +24,10 @@ def estimate_errors(post) -> Float[Array, " t"]:
     model = post.model
     finer = learn(
         model.ssm,
-        max(_FINER * model.tol, 1e-9),
+        max(_FINER * model.tol, LEAST_TOL),
+        engine="nodes",
         renormalize=model.renormalize,
+        ys=None if model.ssm.sample_observation is not None else post.series.ys,
         inputs=post.series.rows,
     )
     again = filter_series(finer, _series_for(finer, post.series), False, True)

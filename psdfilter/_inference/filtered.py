@@ -1,4 +1,4 @@
-"""Filtered densities and forecasts."""
+"""Filtered densities, at the nodes and as PSD models."""
 
 from typing import Any
 
@@ -6,17 +6,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 
-from .._checks import is_concrete
 from .nodes import observation_coefficients
-from .posterior import AbstractPosterior, checked_sample
+from .posterior import AbstractFilterPosterior
 from .product import ProductDensity
-from .refine import FineNodes, filtered_on, fine_nodes
+from .refine import FineNodes, filtered_on
 from .step import observation_logs
 
 
-class FilterPosterior(AbstractPosterior):
+class FilterPosterior(AbstractFilterPosterior):
     """p(x_t | y_1 ... y_t) for t = 1 ... T.
 
     Attributes:
@@ -35,21 +34,12 @@ class FilterPosterior(AbstractPosterior):
     codes: Int[Array, " t"]
     log_kept: Float[Array, " t"]
     log_norms: Float[Array, " t"]  # of each step, whether seen or missing
+    log_normalizers: Float[Array, " t"]  # log D_t
     observation_errors: Float[Array, " t"]  # delta_t of the fit of G(., y_t)
     seen: Array  # whether an observation was used
     last: Float[Array, " n"]
     densities: Float[Array, "t n"] | None
     sources: Float[Array, "t n"] | None  # before the last transition
-
-    @property
-    def log_likelihood(self) -> Float[Array, ""]:
-        """sum_t log Z_t."""
-        return jnp.sum(self.log_likelihoods)
-
-    @property
-    def log_predictive(self) -> Float[Array, ""]:
-        """sum_t log(Z_t / D_t), D_t the predicted mass on the box: normalised by what stayed."""
-        return jnp.sum(jnp.where(self.seen, self.log_likelihoods - self.log_kept, 0.0))
 
     def _kept(self) -> tuple[Array, Array]:
         if self.densities is None or self.sources is None:
@@ -82,10 +72,6 @@ class FilterPosterior(AbstractPosterior):
             self.seen,
         )
 
-    def sample(self, *, key: PRNGKeyArray, num: int) -> Float[Array, "k t d"]:
-        """Independent draws from every marginal, (num, T, d); paths come from the smoother."""
-        return checked_sample(self, key, num)
-
     def density(self, t: int) -> ProductDensity:
         """The filtered density at index t, a function of x (..., d) in user units."""
         return filtered_density(self, t)
@@ -94,70 +80,17 @@ class FilterPosterior(AbstractPosterior):
         """The density of x_t given y before t."""
         return filtered_density(self, t, observed=False)
 
-    @property
-    def predicted_observations(self) -> Any:
-        """The law of y_t given y before t, for every t; needs `observation_box`."""
-        from .observations import predictive_laws
-
-        return predictive_laws(self)
-
-    @property
-    def pit(self) -> Float[Array, " t"]:
-        """P(Y_t <= y_t | y before t), uniform on (0, 1) if the model is right."""
-        from .observations import probability_transforms
-
-        return probability_transforms(self)
-
-    @property
-    def residuals(self) -> Float[Array, " t"]:
-        """Normal quantiles of `pit`: standard normal and independent if the model is right."""
-        from .observations import residuals
-
-        return residuals(self)
-
-    @property
-    def certificate(self) -> Any:
-        """What can be proved about the error, and what can be estimated; see the guide."""
-        from .certificate import certificate
-
-        return certificate(self)
-
-    @property
-    def error_estimate(self) -> Float[Array, ""]:
-        """Largest total variation between these densities and those of a finer filter.
-
-        Runs the filter again on a plan for a thirtieth of the tolerance: an estimate from the data
-        at hand, not a bound.
-        """
-        return jnp.max(self.error_estimates)
-
-    @property
-    def error_estimates(self) -> Float[Array, " t"]:
-        """`error_estimate` for every t."""
-        from .estimate import estimate_errors
-
-        return estimate_errors(self)
-
-    def __str__(self) -> str:
-        if not is_concrete(self.log_likelihoods):
-            return "FilterPosterior(traced)"
-        num, dim = self.mean.shape
-        missing = int(np.sum(~np.asarray(self.seen)))
-        bad = int(np.sum(np.asarray(self.codes) != 0))
-        return "\n".join(
-            [
-                f"filter of {num} observations, state of {dim} coordinates",
-                f"log-likelihood     {float(self.log_likelihood):.6f}",
-                f"not used           {missing} (missing or refused), {bad} with a bad code",
-                f"mass kept in box   {float(jnp.exp(jnp.min(self.log_kept))):.6f} (smallest step)",
-                f"last mean          {np.array2string(np.asarray(self.mean[-1]), precision=6)}",
-                f"last sd            {np.sqrt(np.diagonal(np.asarray(self.covariance[-1])))}",
-            ]
-        )
+    def on_nodes(self) -> "FilterPosterior":
+        """Itself."""
+        return self
 
 
 def observation_fits(model: Any, series: Any) -> tuple[Float[Array, "t ..."], Float[Array, " t"]]:
     """c_t and the exponent of G^(., y_t) = (chi . c_t)^2 exp(peak), for all t."""
+    if model.joint is not None:
+        joint = model.joint
+        coefficients = jax.vmap(lambda y: joint.coefficients(y, series.partly))(series.ys)
+        return coefficients, jnp.broadcast_to(joint.log_scale, series.ys.shape[:1])
     logs = series.logs
     if logs is None:
         logs = jax.vmap(lambda y, t, row: observation_logs(model, y, t, row, series.partly))(
@@ -207,45 +140,3 @@ def filtered_density(post: FilterPosterior, t: int, observed: bool = True) -> Pr
         kept = float(post.log_kept[t])
         density = eqx.tree_at(lambda d: d.log_scale, density, density.log_scale - kept)
     return density
-
-
-class Forecast(AbstractPosterior):
-    """p(x_{T+k} | y_1 ... y_T) for k = 1 ... K, renormalised on the box at each step."""
-
-    model: Any
-    mean: Float[Array, "k d"]
-    covariance: Float[Array, "k d d"]
-    sources: Float[Array, "k n"]
-    steps: Int[Array, " k"]
-    rows: Any
-    log_kept: Float[Array, " k"]
-
-    def _values_on(self, fine: FineNodes) -> Float[Array, "k n"]:
-        from .refine import predict_onto
-
-        def one(source: Array, t: Array, row: Any, log_kept: Array) -> Array:
-            return predict_onto(self.model, source, fine.nodes, t, row) * jnp.exp(-log_kept)
-
-        return jax.lax.map(lambda a: one(*a), (self.sources, self.steps, self.rows, self.log_kept))
-
-    def sample(self, *, key: PRNGKeyArray, num: int) -> Float[Array, "n k d"]:
-        """Independent draws from every marginal, (num, K, d)."""
-        return checked_sample(self, key, num)
-
-    def density(self, k: int) -> ProductDensity:
-        """The density k + 1 steps ahead, in user units."""
-        num = self.sources.shape[0]
-        if not -num <= k < num:
-            raise ValueError(f"k must lie in 0..{num - 1}, got {k}")
-        row = None if self.rows is None else jax.tree.map(lambda a: a[k], self.rows)
-        tables = self.model.tables_at(self.steps[k], row)
-        v = self.model.plan.node_weights() * self.sources[k]
-        return ProductDensity.predicted(self.model, tables.rows, v, [], -self.log_kept[k])
-
-    @property
-    def observations(self) -> Any:
-        """The laws of y at the same times, by quadrature over `observation_box`."""
-        from .observations import ObservationLaws
-
-        fine = fine_nodes(self.model)
-        return ObservationLaws.make(self.model, fine, self._values_on(fine), self.steps, self.rows)

@@ -1,10 +1,10 @@
 """A learned model: a plan, the tables that fill it, and what was found out on the way."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -12,22 +12,25 @@ from jaxtyping import Array, Float
 from .._checks import require_x64
 from .._density.anchors import TensorGrid
 from .._density.psd import GaussianPSD
-from .._gaussian.quadrature import legendre_rule
-from .._statespace.model import Inputs, StateSpaceModel
-from .._statespace.pairs import inputs_at, log_transition_pairs
+from .._statespace.model import AdditiveGaussian, Inputs, StateSpaceModel
 from .contraction import backward_tensor
+from .hosted import fill, one_step_error
+from .joint import JointObservation
+from .joint_plan import learn_joint, observed_paths
 from .nodes import (
     TransitionTables,
     apply_last_axes,
-    fill_prior,
     fill_transition,
     learn_coefficients,
     roots_on,
 )
-from .plan import Plan, grid_points
+from .plan import Plan
 from .report import LearnReport
 from .sizing import make_plan, resize_plan
 from .typical import TypicalPaths, simulate_typical
+
+# What rounding leaves of the fits; filters were measured to keep tolerances down to here.
+LEAST_TOL = 1e-10
 
 
 class Sizing:
@@ -40,7 +43,8 @@ class Sizing:
         """Start without a resized model."""
         self.by_observations = by_observations
         self.resized: LearnedModel | None = None
-        self.kernels: dict[str, Any] = {}  # of the online filter, compiled for this model
+        self.prepared: Any = None  # functions compiled for this model, see compiled.py
+        self.stacked: Any = None  # tables of a transition that varies in time, see filled.py
 
 
 class LearnedModel(eqx.Module):
@@ -57,6 +61,7 @@ class LearnedModel(eqx.Module):
     renormalize: bool = eqx.field(static=True)
     report: LearnReport = eqx.field(static=True)
     sizing: "Sizing" = eqx.field(static=True)
+    joint: JointObservation | None = None  # None: sqrt G(., y) is fitted for each observation
 
     @property
     def dim(self) -> int:
@@ -115,14 +120,6 @@ def maybe_renormalized(plan: Plan, tables: TransitionTables, wanted: bool) -> Tr
     return TransitionTables(tuple(r for r, _ in scaled), tuple(s for _, s in scaled))
 
 
-@eqx.filter_jit
-def _fill(plan: Plan, ssm: StateSpaceModel, time_varying: bool, renormalize: bool):
-    prior = fill_prior(plan, ssm)
-    if time_varying:
-        return prior, None
-    return prior, maybe_renormalized(plan, fill_transition(plan, ssm), renormalize)
-
-
 def learn(
     ssm: StateSpaceModel,
     tol: float = 1e-3,
@@ -132,6 +129,8 @@ def learn(
     renormalize: bool = False,
     ys=None,
     inputs: Inputs = None,
+    order: int | None = None,
+    measured: Any = None,
 ) -> LearnedModel:
     """Learn Q and the prior as PSD models, sized so that the filter's error stays below `tol`.
 
@@ -139,35 +138,78 @@ def learn(
         ssm: the model.
         tol: total variation error of the filtered densities (int |p - q|, no factor 1/2), and
             error of each log-likelihood increment.
-        engine: "nodes", quadrature nodes and positive weights, which "auto" chooses; or "closed",
-            error functions on grid midpoints and no quadrature, for d <= 2 (slower).
-        observation: "each" fits sqrt G(., y) for every observation when it comes.
+        engine: "nodes", quadrature nodes and positive weights; "closed", error functions on grid
+            midpoints and no quadrature, for d <= 2 (slower); or "blocks", Gaussians on all of R^d,
+            for `linear_gaussian` and, each with its own linearisation, for `additive_gaussian`.
+            "auto" chooses, and the report says which and why.
+        observation: "each" fits sqrt G(., y) for every observation when it comes; "joint" learns
+            one PSD model of (x, y) on state_box times `observation_box`, which has closed forms for
+            laws of y, for observations with gaps, and for a likelihood that integrates to one.
         renormalize: divide Q(u, .) by its mass on the box. By default the mass that leaves the box
             is measured and reported, and lowers the likelihood.
         ys: typical observations (T, p), by which the nodes are sized; without them the model's own
             simulations, if it can be simulated, or the first data that are filtered.
         inputs: typical inputs, for models that take them.
+        order: number of Gaussians that "blocks" keeps for a `log_observation`; by default from
+            `tol`.
+        measured: coordinates of the state that this `log_observation` depends on; by default found
+            from its gradients with the first data.
     """
     require_x64()
     if not isinstance(ssm, StateSpaceModel):
         raise ValueError(f"ssm must be a StateSpaceModel, got {type(ssm).__name__}")
     if not (isinstance(tol, int | float) and 0 < tol < 2):
         raise ValueError(f"tol must lie in (0, 2), got {tol!r}")
-    if engine not in ("auto", "nodes", "closed"):
-        raise ValueError(f'engine must be "auto", "nodes" or "closed", got {engine!r}')
-    if observation != "each":
-        raise ValueError(f'observation must be "each", got {observation!r}')
+    if engine not in ("auto", "nodes", "closed", "blocks"):
+        raise ValueError(f'engine must be "auto", "nodes", "closed" or "blocks", got {engine!r}')
+    if observation not in ("each", "joint"):
+        raise ValueError(f'observation must be "each" or "joint", got {observation!r}')
+    linear = ssm.structure is not None and observation == "each"
+    if engine == "blocks" or (engine == "auto" and linear):
+        from .blocks.choice import learn_blocks
+
+        blocks = learn_blocks(ssm, engine, float(tol), order=order, measured=measured)
+        if blocks is not None:
+            return blocks  # pyright: ignore[reportReturnType]
+    if isinstance(ssm.structure, AdditiveGaussian):
+        from .blocks.noise_share import require_grid
+
+        require_grid(ssm, "nodes" if engine == "auto" else engine)
     if engine == "closed":
         from .closed_plan import learn_closed
 
         if renormalize:
             raise ValueError('renormalize must be False for engine="closed": no PSD model results')
-        return learn_closed(ssm, float(tol), inputs=inputs)  # pyright: ignore[reportReturnType]
+        if observation == "joint":
+            raise ValueError('observation="joint" is served by engine="nodes", got "closed"')
+        return learn_closed(ssm, float(tol), ys=ys, inputs=inputs)  # pyright: ignore[reportReturnType]
+    if tol < LEAST_TOL:
+        raise ValueError(
+            f"tol must be at least {LEAST_TOL:g} on quadrature nodes, got {tol:g}: rounding in "
+            "double precision leaves errors of that size"
+        )
     started = time.perf_counter()
     paths = simulate_typical(ssm, inputs=inputs)
+    if observation == "joint":
+        paths = observed_paths(ssm, paths, inputs)
     plan = make_plan(ssm, paths, float(tol), inputs)
     model = _build(plan, ssm, renormalize, paths, inputs, started)
-    return model if ys is None else resized_by(model, ys, inputs)
+    if ys is not None:
+        model = resized_by(model, ys, inputs)
+    return with_joint(model, paths, inputs, started) if observation == "joint" else model
+
+
+def with_joint(
+    model: LearnedModel, paths: TypicalPaths, inputs: Inputs, started: float
+) -> LearnedModel:
+    """The same model with G learned jointly over (x, y)."""
+    joint = learn_joint(model.plan, model.ssm, paths, inputs)
+    report = replace(
+        model.report,
+        joint_anchors=tuple(r.anchors.shape[0] for r in joint.regressions),
+        seconds=time.perf_counter() - started,
+    )
+    return replace(model, joint=joint, report=report, sizing=Sizing(by_observations=True))
 
 
 def _build(
@@ -185,35 +227,31 @@ def _build(
 
 
 def resized_by(model: LearnedModel, ys, inputs: Inputs = None) -> LearnedModel:
-    """The same model with nodes and anchors of sqrt G sized by these observations.
+    """The same model with nodes and anchors of sqrt G sized by these observations."""
+    started = time.perf_counter()
+    paths = paths_of_data(model, ys, inputs)
+    if paths is None:
+        return model
+    plan = resize_plan(model.plan, model.ssm, paths, inputs)
+    return _build(plan, model.ssm, model.renormalize, paths, inputs, started)
 
-    A first filter on the plan at hand finds where the states were: its highest node at each time.
+
+def paths_of_data(model: LearnedModel, ys, inputs: Inputs = None) -> TypicalPaths | None:
+    """Where the states of a series were, and what was seen; None if there are too few.
+
+    A first filter on the plan at hand finds them: its highest node at each time.
     """
     from .run import run_filter
 
-    started = time.perf_counter()
     rough = run_filter(model, ys, inputs=inputs, throw=False, resize=False)
     best = np.argmax(np.asarray(rough.densities), axis=1)
     states = np.asarray(model.plan.node_points())[best]
     seen = np.asarray(rough.series.ys)
     usable = ~np.isnan(seen).any(axis=1) & np.isfinite(seen).all(axis=1)
     if usable.sum() < 3:
-        return model
+        return None
     leak = float(1.0 - np.mean(np.exp(np.minimum(np.asarray(rough.log_kept), 0.0))))
-    paths = TypicalPaths(states[None, usable], seen[None, usable], leak)
-    plan = resize_plan(model.plan, model.ssm, paths, inputs)
-    return _build(plan, model.ssm, model.renormalize, paths, inputs, started)
-
-
-def fill(plan: Plan, ssm: StateSpaceModel, renormalize: bool):
-    """The prior and, for a transition fixed in time, its tables."""
-    varying = ssm.is_time_varying
-    if ssm.vectorized:
-        prior = fill_prior(plan, ssm)
-        if varying:
-            return prior, None
-        return prior, maybe_renormalized(plan, fill_transition(plan, ssm), renormalize)
-    return _fill(plan, ssm, varying, renormalize)
+    return TypicalPaths(states[None, usable], seen[None, usable], leak)
 
 
 def describe(
@@ -235,55 +273,3 @@ def describe(
         seconds=time.perf_counter() - started,
         time_varying=ssm.is_time_varying,
     )
-
-
-def one_step_error(
-    plan: Plan, ssm: StateSpaceModel, paths: TypicalPaths, inputs: Inputs = None
-) -> tuple[float, float]:
-    """int |Q - Q^|(u, x) dx from typical states u, the largest; and the largest |a|_1.
-
-    For a transition in factors, the sum of their errors.
-    """
-    old = paths.states[:, ::3].reshape(-1, ssm.dim)
-    old = old[np.linspace(0, len(old) - 1, min(64, len(old))).astype(int)]
-    unit = plan.box.to_unit(jnp.asarray(old))
-    worst, norm = np.zeros(len(old)), 0.0
-    t = 1 if ssm.is_time_varying else None
-    row = jax.tree.map(lambda a: a[0], inputs_at(inputs, np.ones(1, dtype=int)))
-    for part in plan.transitions:
-        rules = [legendre_rule(2 * plan.shape[a]) for a in part.group]
-        learned, size = _factor_at(
-            plan, part, ssm, unit, row, tuple(jnp.asarray(z) for z, _ in rules), t
-        )
-        norm = max(norm, float(size))
-        points = grid_points(plan.box.keep(part.group), tuple(jnp.asarray(z) for z, _ in rules))
-        u = np.repeat(old, len(points), axis=0)
-        x = np.tile(np.asarray(points), (len(old), 1))
-        logs = log_transition_pairs(ssm, part.group, u, x, np.ones(len(u), dtype=int), inputs)
-        width = float(jnp.prod(plan.box.half_width[np.asarray(part.group)]))
-        truth = np.exp(logs).reshape(len(old), -1) * width
-        weights = np.ones(1)
-        for _, w in rules:
-            weights = np.multiply.outer(weights, w).ravel()
-        worst = worst + np.abs(np.asarray(learned) - truth) @ weights
-    return float(np.max(worst)), norm
-
-
-def _factor_at(plan, part, ssm, unit, row, nodes, t) -> tuple[Array, Array]:
-    fn = _factor_values if ssm.vectorized else eqx.filter_jit(_factor_values)
-    return fn(plan, part, ssm, unit, row, nodes, t)
-
-
-def _factor_values(plan, part, ssm, unit, row, nodes, t) -> tuple[Array, Array]:
-    """Q^_g(u, x) for scattered u and a grid of x, and |a|_1."""
-    coefficients, log_scale = learn_coefficients(plan, part, ssm, t, row)
-    at_x = tuple(r.kernel(z) for r, z in zip(part.group_regressions, nodes, strict=True))
-    tensor = apply_last_axes(coefficients, at_x)
-
-    def one(z: Array) -> Array:
-        values = tensor
-        for axis, regression in zip(part.given, part.given_regressions, strict=True):
-            values = jnp.tensordot(regression.kernel(z[axis][None])[0], values, axes=1)
-        return jnp.square(values).ravel() * jnp.exp(log_scale)
-
-    return jax.lax.map(one, unit), jnp.sum(jnp.abs(coefficients))

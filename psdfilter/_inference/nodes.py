@@ -45,6 +45,15 @@ def apply_last_axes(tensor: Array, matrices: tuple[Float[Array, "_ _"], ...]) ->
     return tensor
 
 
+def fit_axes(tensor: Array, regressions: tuple[AxisRegression, ...]) -> Array:
+    """Coefficients, one axis of anchors each, for values on the grid of training nodes."""
+    for axis, regression in enumerate(regressions):
+        for matrix in (regression.project, regression.lift):
+            if matrix is not None:
+                tensor = jnp.moveaxis(jnp.tensordot(matrix, tensor, axes=(1, axis)), 0, axis)
+    return tensor
+
+
 def learn_coefficients(
     plan: Plan, part: TransitionPlan, ssm: StateSpaceModel, t=None, inputs: Inputs = None
 ) -> tuple[Array, Array]:
@@ -62,7 +71,7 @@ def learn_coefficients(
     peak = jnp.where(jnp.isfinite(peak), peak, 0.0)
     regressions = (*part.given_regressions, *part.group_regressions)
     roots = jnp.exp(0.5 * (logs - peak)).reshape(tuple(r.nodes.shape[0] for r in regressions))
-    coefficients = apply_axes(roots, tuple(r.solve for r in regressions))
+    coefficients = fit_axes(roots, regressions)
     return coefficients, peak + jnp.sum(jnp.log(group.half_width))
 
 
@@ -91,7 +100,7 @@ def fill_prior(plan: Plan, ssm: StateSpaceModel) -> Float[Array, "..."]:
     logs = jnp.where(jnp.isnan(logs), -jnp.inf, logs)
     root = jnp.exp(0.5 * (logs - jax.lax.stop_gradient(jnp.max(logs))))
     tensor = root.reshape(tuple(r.nodes.shape[0] for r in plan.prior))
-    coefficients = apply_axes(tensor, tuple(r.solve for r in plan.prior))
+    coefficients = fit_axes(tensor, plan.prior)
     values = jnp.square(roots_on(plan.prior, coefficients, plan.nodes))
     return coefficients / jnp.sqrt(plan.node_weights() @ values)
 
@@ -109,12 +118,15 @@ def roots_on(
 def observation_coefficients(plan: Plan, roots: Float[Array, " k"]) -> Float[Array, "..."]:
     """c, one axis of anchors each, fitted to roots at the training points."""
     tensor = roots.reshape(tuple(r.nodes.shape[0] for r in plan.observation))
-    return apply_axes(tensor, tuple(r.solve for r in plan.observation))
+    return fit_axes(tensor, plan.observation)
 
 
-def smooth_roots(plan: Plan, roots: Float[Array, " k"]) -> Float[Array, " n"]:
+def smooth_roots(
+    plan: Plan, roots: Float[Array, " k"], fits: tuple[Float[Array, "_ _"], ...] | None = None
+) -> Float[Array, " n"]:
     """chi(z) . c at the nodes, for c fitted to roots at the training points."""
-    fits = tuple(r.kernel(z) @ r.solve for r, z in zip(plan.observation, plan.nodes, strict=True))
+    if fits is None:
+        fits = tuple(r.fitted_at(z) for r, z in zip(plan.observation, plan.nodes, strict=True))
     tensor = roots.reshape(tuple(r.nodes.shape[0] for r in plan.observation))
     return apply_axes(tensor, fits).ravel()
 

@@ -1,6 +1,7 @@
 """Laws of the observations: what the filter expected to see.
 
-p(y) = int G(x, y) p(x) dx for a density of the state at quadrature nodes. Integrals over y are
+p(y) = int G(x, y) p(x) dx for a density of the state at quadrature nodes. A G learned jointly over
+(x, y) makes this a PSD model in y, with closed forms (joint.py). Otherwise integrals over y are
 Gauss-Legendre quadratures over `observation_box`, where G has to live.
 """
 
@@ -15,40 +16,14 @@ from jaxtyping import Array, Float, Int
 
 from .._checks import Numbers, as_floats
 from .._density.box import Box
+from .._density.psd import GaussianPSD
 from .._gaussian.quadrature import gauss_legendre, legendre_rule
-from .._statespace.model import StateSpaceModel, call, log_observation_table
+from .._statespace.model import StateSpaceModel, log_observation_grid, observation_box
 from .posterior import moments_on
 from .refine import FineNodes, fine_nodes
 from .summaries import check_level, line_quantiles
 
 _NODES = {1: 256, 2: 48, 3: 20}
-
-
-def observation_box(ssm: StateSpaceModel, what: str) -> Box:
-    """The box of y, or an error that asks for it by name."""
-    if ssm.observation_box is None:
-        raise ValueError(
-            f"{what} needs observation_box: say where y lives, "
-            "StateSpaceModel(..., observation_box=psdfilter.Box(lower, upper))"
-        )
-    if ssm.observation_box.dim > 3:
-        raise ValueError(
-            f"{what} is a quadrature in at most 3 observed coordinates, got "
-            f"{ssm.observation_box.dim}"
-        )
-    return ssm.observation_box
-
-
-def log_observation_grid(
-    ssm: StateSpaceModel, x: Float[Array, "n d"], y: Float[Array, "k p"], t, row
-) -> Float[Array, "n k"]:
-    """log G(x_i, y_j)."""
-    if ssm.vectorized:
-        points = np.repeat(np.asarray(x), len(y), axis=0)
-        seen = np.tile(np.asarray(y), (len(x), 1))
-        values = call(ssm.log_observation, points, seen, t=None if t is None else int(t))
-        return jnp.asarray(np.asarray(values, dtype=float).reshape(len(x), len(y)))
-    return jax.vmap(lambda seen: log_observation_table(ssm, x, seen, t, row), out_axes=1)(y)
 
 
 class ObservationLaws(eqx.Module):
@@ -77,6 +52,10 @@ class ObservationLaws(eqx.Module):
         counts = [_NODES[box.dim]] * box.dim
         nodes, weights = gauss_legendre(box.lower, box.upper, counts)
         points, shares = fine.points(model), densities * fine.flat_weights()[None, :]
+        if model.joint is not None:
+            table = model.joint.tabulate(model.plan, fine.nodes)
+            values = shares @ model.joint.values(table, nodes)
+            return _laws(model, nodes, weights, values)
 
         def one(share: Array, t: Array, row: Any) -> Array:
             table = log_observation_grid(model.ssm, points, nodes, t, row)
@@ -86,9 +65,7 @@ class ObservationLaws(eqx.Module):
             values = jnp.stack([one(s, t, None) for s, t in zip(shares, steps, strict=True)])
         else:
             values = jax.lax.map(lambda a: one(*a), (shares, steps, rows))
-        mass = values @ weights
-        mean, covariance = moments_on(nodes, weights[None, :] * values / mass[:, None])
-        return ObservationLaws(model, nodes, weights, values, mean, covariance, 1.0 - mass)
+        return _laws(model, nodes, weights, values)
 
     def quantile(self, q: Numbers) -> Float[Array, "k p"]:
         """The q-quantile of a scalar y at every time; a leading axis for several q."""
@@ -112,6 +89,12 @@ class ObservationLaws(eqx.Module):
         return box
 
 
+def _laws(model: Any, nodes: Array, weights: Array, values: Array) -> ObservationLaws:
+    mass = values @ weights
+    mean, covariance = moments_on(nodes, weights[None, :] * values / mass[:, None])
+    return ObservationLaws(model, nodes, weights, values, mean, covariance, 1.0 - mass)
+
+
 def predictive_laws(post: Any) -> ObservationLaws:
     """The law of y_t given y before t, for every t."""
     fine = fine_nodes(post.model)
@@ -128,6 +111,10 @@ def probability_transforms(post: Any) -> Float[Array, " t"]:
         raise ValueError(
             f"the probability transform needs a scalar y, got {post.series.ys.shape[1]} coordinates"
         )
+    if post.model.joint is not None:
+        seen = post.series.ys[:, 0]
+        levels = _joint_transforms(post, jnp.where(jnp.isnan(seen), box.center[0], seen))
+        return jnp.where(jnp.isnan(seen), jnp.nan, levels)
     fine = fine_nodes(post.model)
     shares = post.predictions_on(fine) * fine.flat_weights()[None, :]
     points = fine.points(post.model)
@@ -149,6 +136,36 @@ def probability_transforms(post: Any) -> Float[Array, " t"]:
         rows = [one(s, y, t, None) for s, y, t in zip(shares, ys, steps, strict=True)]
         return jnp.stack(rows)
     return jax.lax.map(lambda a: one(*a), (shares, ys, steps, post.series.rows))
+
+
+@eqx.filter_jit
+def _joint_transforms(post: Any, seen: Float[Array, " t"]) -> Float[Array, " t"]:
+    return post.model.joint.cdf(predicted_shares(post), seen)
+
+
+def predicted_shares(post: Any) -> Float[Array, "t n"]:
+    """Masses of p(x_t | y before t) at the nodes of the recursion."""
+    plan = post.model.plan
+    at_nodes = FineNodes(plan.nodes, plan.weights)
+    return post.predictions_on(at_nodes) * plan.node_weights()[None, :]
+
+
+def observation_density(post: Any, t: int) -> GaussianPSD:
+    """p(y_t | y before t) as a PSD model of mass one on `observation_box`."""
+    if post.model.joint is None:
+        raise ValueError(
+            "observation_density needs a G that is a PSD model of (x, y): learn with "
+            'observation="joint", or see predicted_observations'
+        )
+    num = post.series.ys.shape[0]
+    if not -num <= t < num:
+        raise ValueError(f"t must lie in 0..{num - 1}, got {t}")
+    return _joint_law(post, t % num)
+
+
+@eqx.filter_jit
+def _joint_law(post: Any, t: int) -> GaussianPSD:
+    return post.model.joint.law(predicted_shares(post)[t])
 
 
 def residuals(post: Any) -> Float[Array, " t"]:

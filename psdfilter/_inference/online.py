@@ -1,5 +1,6 @@
 """The filter one observation at a time."""
 
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -9,12 +10,15 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .. import _results
-from .._checks import Numbers, is_traced
+from .._checks import Numbers
 from .._statespace.model import Inputs
+from .blocks.model import AbstractBlocksModel
+from .compiled import compiled_into
 from .model import LearnedModel
 from .nodes import predict_nodes
-from .series import host_logs
+from .series import has_gaps, host_logs
 from .step import correct, likelihood_at_nodes, observation_logs, observation_status
+from .workspace import Workspace
 
 
 class FilterState(eqx.Module):
@@ -28,69 +32,80 @@ class FilterState(eqx.Module):
 
 def init(model: LearnedModel) -> FilterState:
     """The state of an online filter before anything has been seen."""
+    if isinstance(model, AbstractBlocksModel):
+        return model.init()
     if not isinstance(model, LearnedModel):
         raise ValueError(f"model must come from psdfilter.learn, got {type(model).__name__}")
     return FilterState(model.prior, jnp.zeros(()), jnp.zeros((), int), jnp.zeros((), int))
 
 
-def _predict_state(model: LearnedModel, state: FilterState, row) -> FilterState:
+def _predict_state(model: LearnedModel, space: Workspace, state: FilterState, row) -> FilterState:
     step = state.step + 1
     tables = model.tables_at(step, row)
-    weights = model.plan.node_weights()
+    weights = space.weights
     predicted = predict_nodes(model.plan, tables.squares, weights * state.density)
     return FilterState(predicted, state.log_likelihood, step, state.code)
 
 
-def _update_state(model: LearnedModel, state: FilterState, y: Array, row) -> FilterState:
-    weights = model.plan.node_weights()
-    missing, code = observation_status(y)
-    logs = observation_logs(model, y, state.step, row)
-    likelihood, scale = likelihood_at_nodes(model, logs, missing)
+def _update_state(
+    model: LearnedModel,
+    space: Workspace,
+    state: FilterState,
+    y: Array,
+    row,
+    partly: bool = False,
+) -> FilterState:
+    weights = space.weights
+    missing, code = observation_status(y, model.joint)
+    if model.joint is None:
+        logs = observation_logs(model, y, state.step, row, partly, space)
+        likelihood, scale = likelihood_at_nodes(model, logs, missing, space)
+    else:
+        likelihoods, scales = model.joint.likelihoods(y[None], missing[None], partly)
+        likelihood, scale = likelihoods[0], scales[0]
     out = correct(weights, state.density, likelihood, scale, missing, code)
     code = jnp.where(state.code == _results.OK, out.code, state.code)
     return FilterState(out.density, state.log_likelihood + out.log_mass, state.step, code)
 
 
-def _online(model: LearnedModel, name: str, fn, *args: Any) -> FilterState:
-    """fn(model, *args), compiled once with a concrete model's tables as constants.
-
-    Handing all tables over at every call would take longer than the step itself.
-    """
-    if not isinstance(model, LearnedModel):
-        raise ValueError(f"model must come from psdfilter.learn, got {type(model).__name__}")
-    kernels = model.sizing.kernels
-    if name not in kernels:
-        if is_traced(model):
-            return fn(model, *args)
-        kernels[name] = jax.jit(lambda *rest: fn(model, *rest))
-    return kernels[name](*args)
-
-
 def predict(model: LearnedModel, state: FilterState, *, inputs: Inputs = None) -> FilterState:
     """One transition: the density of the next state."""
-    return _online(model, "predict", _predict_state, state, inputs)
+    if not isinstance(model, LearnedModel):
+        return _blocks(model).predict(state, inputs=inputs)
+    return compiled_into(model, "predict", _predict_state)(state, inputs)
 
 
 def update(
     model: LearnedModel, state: FilterState, y: Numbers, *, inputs: Inputs = None
 ) -> FilterState:
     """Bayes' rule for one observation; NaN is missing. Several calls are several sensors."""
+    if not isinstance(model, LearnedModel):
+        return _blocks(model).update(state, y, inputs=inputs)
     seen = y if isinstance(y, jax.Array) else np.asarray(y, dtype=np.float64)
     seen = seen[None] if seen.ndim == 0 else seen
-    if model.ssm.vectorized:
+    if model.ssm.vectorized and model.joint is None:
         return _host_update(model, state, seen)
-    return _online(model, "update", _update_state, state, seen, inputs)
+    if has_gaps(model.ssm, seen):
+        partly = partial(_update_state, partly=True)
+        return compiled_into(model, "update_partly", partly)(state, seen, inputs)
+    return compiled_into(model, "update", _update_state)(state, seen, inputs)
+
+
+def _blocks(model: Any) -> AbstractBlocksModel:
+    if not isinstance(model, AbstractBlocksModel):
+        raise ValueError(f"model must come from psdfilter.learn, got {type(model).__name__}")
+    return model
 
 
 def _host_update(model: LearnedModel, state: FilterState, y: Any) -> FilterState:
     """An update of a NumPy model: G is evaluated before the compiled part."""
     logs = host_logs(model, jnp.asarray(y)[None], state.step[None])[0]
 
-    def finish(model, state, seen, logs):
+    def finish(model, space, state, seen, logs):
         missing, code = observation_status(seen)
-        likelihood, scale = likelihood_at_nodes(model, logs, missing)
-        weights = model.plan.node_weights()
+        likelihood, scale = likelihood_at_nodes(model, logs, missing, space)
+        weights = space.weights
         out = correct(weights, state.density, likelihood, scale, missing, code)
         return FilterState(out.density, state.log_likelihood + out.log_mass, state.step, out.code)
 
-    return _online(model, "host_update", finish, state, jnp.asarray(y), logs)
+    return compiled_into(model, "host_update", finish)(state, jnp.asarray(y), logs)

@@ -8,35 +8,71 @@ from collections.abc import Sequence
 from math import prod
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from .._density.box import Box
 from .._gaussian.quadrature import legendre_rule
 from .._learning.axes import Axis, factor_axis
+from .._learning.banded import LEAST_ANCHORS, banded_fit
 from .contraction import Structure, contraction_cost
+from .grading import Rule
+
+
+def ridge_fit(
+    axis: Axis, nodes: Float[np.ndarray, " n"], values: Float[np.ndarray, "n k"], ridge: float
+) -> Float[np.ndarray, "m k"]:
+    """Coefficients on the anchors of an axis, for values at training nodes."""
+    lift, project = _solver(axis, nodes, ridge, values)
+    return lift if project is None else lift @ (project @ values)
+
+
+def _solver(
+    axis: Axis, nodes: np.ndarray, ridge: float, values: np.ndarray
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """(lift, project); for many anchors, the coefficients of `values` themselves, and None."""
+    if axis.num >= LEAST_ANCHORS and axis.fold is None:
+        try:
+            return banded_fit(nodes, axis.anchors, axis.precision, ridge, values), None
+        except np.linalg.LinAlgError:
+            pass
+    factor = factor_axis(nodes, axis.anchors, axis.precision, axis.fold)
+    gain = factor.singular / (np.square(factor.singular) + len(nodes) * ridge)
+    return factor.lift * gain, factor.left.T
 
 
 class AxisRegression(eqx.Module):
-    """Ridge regression along one axis: coefficients = solve @ values at `nodes`."""
+    """Ridge regression along one axis: coefficients = lift @ (project @ values at `nodes`).
+
+    The product of the two has entries of 10^10 for small tolerances, and its rounding would show:
+    what the large columns of `lift` meet in `project @ values` is small. None stands for the
+    identity.
+    """
 
     anchors: Float[Array, " m"]
     precision: Float[Array, ""]  # eta
     nodes: Float[Array, " k"]  # training nodes
-    solve: Float[Array, "m k"]
+    lift: Float[Array, "m r"]
+    project: Float[Array, "r k"] | None
 
     @staticmethod
     def make(axis: Axis, nodes: np.ndarray, ridge: float) -> "AxisRegression":
         """Factor the problem for anchors `axis` and training nodes."""
-        factor = factor_axis(nodes, axis.anchors, axis.precision, axis.fold)
-        gain = factor.singular / (np.square(factor.singular) + len(nodes) * ridge)
-        return AxisRegression(
-            jnp.asarray(axis.anchors),
-            jnp.asarray(axis.precision),
-            jnp.asarray(nodes),
-            jnp.asarray((factor.lift * gain) @ factor.left.T),
-        )
+        lift, project = _solver(axis, nodes, ridge, np.eye(len(nodes)))
+        parts = (axis.anchors, np.float64(axis.precision), nodes, lift, project)
+        return AxisRegression(*jax.device_put(parts))
+
+    @property
+    def solve(self) -> Float[Array, "m k"]:
+        """lift @ project."""
+        return self.lift if self.project is None else self.lift @ self.project
+
+    def fitted_at(self, x: Float[Array, " n"]) -> Float[Array, "n k"]:
+        """From values at the training nodes to the fit at x: entries of about one."""
+        rows = self.kernel(x) @ self.lift
+        return rows if self.project is None else rows @ self.project
 
     def kernel(self, x: Float[Array, " n"]) -> Float[Array, "n m"]:
         """k(x_i, anchor_j)."""
@@ -89,19 +125,6 @@ class Plan(eqx.Module):
         """Where sqrt G(., y) is evaluated, in user units."""
         return grid_points(self.box, tuple(r.nodes for r in self.observation))
 
-    def check_axes(self) -> tuple[Float[Array, " _"], ...]:
-        """Between the training nodes of sqrt G: where its fit is checked; sparser from d = 2 on."""
-        stride = 1 if len(self.nodes) == 1 else 2
-        return tuple((0.5 * (r.nodes[1:] + r.nodes[:-1]))[::stride] for r in self.observation)
-
-    def nearest_nodes(self, axes: tuple[Float[Array, " _"], ...]) -> Int[Array, " k"]:
-        """The flat index of the node next to each point of a tensor grid."""
-        total = jnp.zeros(1, dtype=int)
-        for points, z in zip(axes, self.nodes, strict=True):
-            index = jnp.argmin(jnp.abs(points[:, None] - z[None, :]), axis=1)
-            total = (total[:, None] * z.shape[0] + index[None, :]).ravel()
-        return total
-
     def node_weights(self) -> Float[Array, " n"]:
         """Quadrature weights of all nodes for integrals over (-1, 1)^d."""
         total = jnp.ones(1)
@@ -113,7 +136,7 @@ class Plan(eqx.Module):
 def grid_points(box: Box, axes: tuple[Float[Array, " _"], ...]) -> Float[Array, "n d"]:
     """The tensor grid of unit axes, in user units, first axis slowest."""
     mesh = jnp.meshgrid(*axes, indexing="ij")
-    return box.from_unit(jnp.stack([m.ravel() for m in mesh], axis=-1))
+    return box._place(jnp.stack([m.ravel() for m in mesh], axis=-1))
 
 
 class Unaffordable(ValueError):
@@ -122,18 +145,18 @@ class Unaffordable(ValueError):
 
 def assemble(
     box: Box,
-    counts: Sequence[int],
+    rules: Sequence[int | Rule],
     transitions: tuple[TransitionPlan, ...],
     observation: tuple[AxisRegression, ...],
     prior: tuple[AxisRegression, ...],
     tol: float,
 ) -> Plan:
-    """A plan with the given number of nodes on each axis."""
-    rules = [legendre_rule(n) for n in counts]
+    """A plan with the given rule, or number of Gauss-Legendre nodes, on each axis."""
+    pairs = [legendre_rule(rule) if isinstance(rule, int) else rule for rule in rules]
     return Plan(
         box,
-        tuple(jnp.asarray(z) for z, _ in rules),
-        tuple(jnp.asarray(w) for _, w in rules),
+        tuple(jax.device_put(z) for z, _ in pairs),
+        tuple(jax.device_put(w) for _, w in pairs),
         transitions,
         observation,
         prior,

@@ -1,7 +1,7 @@
 """What inference returns: summaries at hand, densities and quantiles when asked for."""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -10,19 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._checks import Numbers, as_count, as_key
+from .._checks import Numbers, as_count, as_key, is_concrete
 from .plan import Plan
 from .refine import FineNodes, fine_nodes
-from .summaries import axis_marginal, check_level, draw, line_quantiles
-
-
-def moment_features(plan: Plan) -> Float[Array, "n k"]:
-    """z_i and z_i z_j at the nodes: one product with the weights gives mean and covariance."""
-    mesh = jnp.meshgrid(*plan.nodes, indexing="ij")
-    z = jnp.stack([m.ravel() for m in mesh], axis=-1)
-    dim = z.shape[1]
-    products = [z[:, i] * z[:, j] for i in range(dim) for j in range(i, dim)]
-    return jnp.concatenate([z, jnp.stack(products, axis=-1)], axis=1)
+from .summaries import axis_marginal, check_level, draw, graded_quantiles
+from .workspace import moment_features as moment_features
 
 
 def moments_from_features(
@@ -64,6 +56,15 @@ class AbstractPosterior(eqx.Module):
     def _values_on(self, fine: FineNodes) -> Float[Array, "t n"]:
         """Densities in unit coordinates on other nodes, for all times."""
 
+    @property
+    @abstractmethod
+    def _times(self) -> Array:
+        """When the laws are those of, (T,)."""
+
+    @abstractmethod
+    def _facts(self) -> dict[str, float]:
+        """Numbers about all of it, for the summary and for attributes."""
+
     def quantile(self, q: Numbers) -> Float[Array, "t d"]:
         """The q-quantile of every coordinate at every time; a leading axis for several q."""
         levels = jnp.asarray(q, dtype=jnp.float64)
@@ -82,23 +83,148 @@ class AbstractPosterior(eqx.Module):
         """E[fn(x_t)] for every t; fn takes one state (d,)."""
         return _expectations(self, fn)
 
-    def to_xarray(self) -> Any:
-        """Mean, standard deviation, 5, 50 and 95 per cent quantiles as an xarray Dataset."""
+    def to_xarray(self, quantiles: Sequence[float] = (0.05, 0.5, 0.95)) -> Any:
+        """Mean, standard deviation, covariance and quantiles as an xarray Dataset.
+
+        Coordinates are `time` (in transitions from the prior), `state` and `quantile`; the
+        log-likelihood and the tolerance are attributes. `quantiles=()` leaves quantiles out, for
+        results that kept summaries only.
+        """
         try:
             import xarray
         except ImportError as error:
             raise ImportError("to_xarray needs xarray: pip install 'psdfilter[frames]'") from error
-        levels = [0.05, 0.5, 0.95]
-        deviation = jnp.sqrt(jnp.diagonal(self.covariance, axis1=1, axis2=2))
-        return xarray.Dataset(
-            {
-                "mean": (("time", "state"), np.asarray(self.mean)),
-                "sd": (("time", "state"), np.asarray(deviation)),
-                "covariance": (("time", "state", "state_"), np.asarray(self.covariance)),
-                "quantile": (("level", "time", "state"), np.asarray(self.quantile(levels))),
-            },
-            coords={"level": levels},
-        )
+        mean, covariance = np.asarray(self.mean), np.asarray(self.covariance)
+        deviation = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
+        numbers = np.arange(mean.shape[1])
+        fields: dict[str, Any] = {
+            "mean": (("time", "state"), mean),
+            "sd": (("time", "state"), deviation),
+            "covariance": (("time", "state", "other_state"), covariance),
+        }
+        coordinates: dict[str, Any] = {
+            "time": np.asarray(self._times),
+            "state": numbers,
+            "other_state": numbers,
+        }
+        if len(quantiles):
+            values = np.asarray(self.quantile(list(quantiles)))
+            fields["quantiles"] = (("quantile", "time", "state"), values)
+            coordinates["quantile"] = list(quantiles)
+        return xarray.Dataset(fields, coords=coordinates, attrs=self._facts())
+
+    def __str__(self) -> str:
+        if not is_concrete(self.mean):
+            return f"{type(self).__name__}(traced)"
+        num, dim = self.mean.shape
+        times = np.asarray(self._times)
+        rows = {
+            "times": f"{num}, from {times[0]} to {times[-1]}; state of {dim} coordinates",
+            **{name: f"{value:.6g}" for name, value in self._facts().items()},
+            "last mean": np.array2string(np.asarray(self.mean[-1]), precision=6),
+            "last sd": np.array2string(
+                np.sqrt(np.diagonal(np.asarray(self.covariance[-1]))), precision=6
+            ),
+        }
+        width = 2 + max(len(name) for name in rows)
+        lines = [f"{name.replace('_', ' '):<{width}}{value}" for name, value in rows.items()]
+        return "\n".join([type(self).__name__, *lines])
+
+
+class AbstractFilterPosterior(AbstractPosterior):
+    """Laws of the state given the past and the present, from whichever engine."""
+
+    series: eqx.AbstractVar[Any]
+    log_likelihoods: eqx.AbstractVar[Array]
+    codes: eqx.AbstractVar[Array]
+    log_kept: eqx.AbstractVar[Array]
+    log_normalizers: eqx.AbstractVar[Array]
+    seen: eqx.AbstractVar[Array]
+
+    @abstractmethod
+    def on_nodes(self) -> Any:
+        """The same filter as the node engine has it, which knows laws of y and certificates."""
+
+    @property
+    def log_likelihood(self) -> Float[Array, ""]:
+        """sum_t log Z_t."""
+        return jnp.sum(self.log_likelihoods)
+
+    @property
+    def log_predictive(self) -> Float[Array, ""]:
+        """sum_t log(Z_t / D_t), normalised: D_t is int G^ Q^ pi_{t-1} over the boxes of x and y.
+
+        With observation="joint" each factor is a density of y_t on observation_box. With "each",
+        G^ is not known for other y than those seen, and D_t is the predicted mass on the state box.
+        """
+        return jnp.sum(jnp.where(self.seen, self.log_likelihoods - self.log_normalizers, 0.0))
+
+    def sample(self, *, key: PRNGKeyArray, num: int) -> Float[Array, "k t d"]:
+        """Independent draws from every marginal, (num, T, d); paths come from the smoother."""
+        return checked_sample(self, key, num)
+
+    @property
+    def predicted_observations(self) -> Any:
+        """The law of y_t given y before t, for every t; needs `observation_box`."""
+        from .observations import predictive_laws
+
+        return predictive_laws(self.on_nodes())
+
+    def observation_density(self, t: int) -> Any:
+        """p(y_t | y before t), a `GaussianPSD` in y; for models with observation="joint"."""
+        from .observations import observation_density
+
+        return observation_density(self.on_nodes(), t)
+
+    @property
+    def pit(self) -> Float[Array, " t"]:
+        """P(Y_t <= y_t | y before t), uniform on (0, 1) if the model is right."""
+        from .observations import probability_transforms
+
+        return probability_transforms(self.on_nodes())
+
+    @property
+    def residuals(self) -> Float[Array, " t"]:
+        """Normal quantiles of `pit`: standard normal and independent if the model is right."""
+        from .observations import residuals
+
+        return residuals(self.on_nodes())
+
+    @property
+    def certificate(self) -> Any:
+        """What can be proved about the error, and what can be estimated; see the guide."""
+        from .certificate import certificate
+
+        return certificate(self.on_nodes())
+
+    @property
+    def error_estimate(self) -> Float[Array, ""]:
+        """Largest total variation between these densities and those of a finer filter.
+
+        Runs the filter again on a plan for a thirtieth of the tolerance: an estimate from the data
+        at hand, not a bound.
+        """
+        return jnp.max(self.error_estimates)
+
+    @property
+    def error_estimates(self) -> Float[Array, " t"]:
+        """`error_estimate` for every t."""
+        from .estimate import estimate_errors
+
+        return estimate_errors(self)
+
+    @property
+    def _times(self) -> Array:
+        return self.series.steps
+
+    def _facts(self) -> dict[str, float]:
+        return {
+            "log_likelihood": float(self.log_likelihood),
+            "tolerance": self.model.tol,
+            "not_used": int(np.sum(~np.asarray(self.seen))),
+            "bad_codes": int(np.sum(np.asarray(self.codes) != 0)),
+            "least_mass_kept_in_box": float(jnp.exp(jnp.min(self.log_kept))),
+        }
 
 
 @eqx.filter_jit
@@ -110,7 +236,7 @@ def _quantiles(post: AbstractPosterior, levels: Float[Array, " k"]) -> Float[Arr
     for axis in range(len(fine.shape)):
         line = axis_marginal(values, fine.shape, fine.weights, axis)
         q = jnp.broadcast_to(levels[None, :], (line.shape[0], levels.size))
-        z = line_quantiles(line, q)
+        z = graded_quantiles(line, q, fine.nodes[axis], fine.weights[axis])
         columns.append(box.center[axis] + box.half_width[axis] * z.T)
     return jnp.stack(columns, axis=-1)
 
@@ -133,7 +259,7 @@ def sample_marginals(post: AbstractPosterior, key: PRNGKeyArray, num: int) -> Fl
     keys = jax.random.split(key, (num, values.shape[0]))
 
     def one(line: Float[Array, " n"], draw_key: PRNGKeyArray) -> Float[Array, " d"]:
-        z = draw(line, fine.shape, fine.weights, draw_key)
+        z = draw(line, fine.nodes, fine.weights, draw_key)
         return box.center + box.half_width * z
 
     return jax.lax.map(lambda ks: jax.vmap(one)(values, ks), keys)

@@ -17,7 +17,10 @@ from .nodes import apply_last_axes, learn_coefficients
 
 
 class RootSquare(eqx.Module):
-    """(chi(z) . c)^2 on a tensor grid of anchors, in unit coordinates."""
+    """|c' chi(z)|^2 on a tensor grid of anchors, in unit coordinates.
+
+    c has one column, or several along a last axis.
+    """
 
     axes: tuple[Float[Array, " _"], ...]
     precision: Float[Array, " d"]
@@ -32,9 +35,15 @@ class RootSquare(eqx.Module):
             coefficients,
         )
 
+    def columns(self) -> Float[Array, "m r"]:
+        """c as a factor of weights."""
+        num = int(np.prod([axis.shape[0] for axis in self.axes]))
+        return self.coefficients.reshape(num, -1)
+
     def __call__(self, z: Float[Array, " d"]) -> Float[Array, ""]:
         """The value at one point."""
-        return jnp.square(contract_kernels(self.coefficients, self.axes, self.precision, z))
+        columns = contract_kernels(self.coefficients, self.axes, self.precision, z)
+        return jnp.sum(jnp.square(columns))
 
 
 def contract_kernels(
@@ -133,17 +142,14 @@ class ProductDensity(AbstractDensity):
     def expand(self) -> GaussianPSD:
         """The same density as one `GaussianPSD` in user units, all products multiplied out."""
         models = [] if self.source is None else [self._expand_prediction()]
-        models += [
-            GaussianPSD(TensorGrid(s.axes), s.coefficients.ravel(), s.precision)
-            for s in self.squares
-        ]
+        models += [GaussianPSD(TensorGrid(s.axes), s.columns(), s.precision) for s in self.squares]
         whole = models[0]
         for model in models[1:]:
             whole = product(whole, model)
         # change_units divides by the half-widths, which log_scale has done already.
         log_scale = whole.log_scale + self.log_scale + jnp.sum(jnp.log(self.box.half_width))
         whole = eqx.tree_at(lambda m: m.log_scale, whole, log_scale)
-        return change_units(whole, self.box.center, self.box.half_width)  # pyright: ignore
+        return change_units(whole, self.box.center, self.box.half_width)
 
     def _expand_prediction(self) -> GaussianPSD:
         """A = C' diag(v) C on the tensor grid of the x anchors of all factors."""
@@ -183,7 +189,8 @@ class SmoothedDensity(AbstractDensity):
     @staticmethod
     def make(post, t: int) -> AbstractDensity:
         """The smoothed density at index t of a `SmootherPosterior`."""
-        num = post.densities.shape[0]
+        densities, sinks = post._kept()
+        num = densities.shape[0]
         if not -num <= t < num:
             raise ValueError(f"t must lie in 0..{num - 1}, got {t}")
         t = t % num
@@ -201,11 +208,10 @@ class SmoothedDensity(AbstractDensity):
             )
         row = None if series.rows is None else jax.tree.map(lambda a: a[t + 1], series.rows)
         plan = model.plan
+        earliest = series.steps[t + 1] - series.hops[t + 1] + 1
         columns, log_scale = [], -post.log_norms[t]
         for part in plan.transitions:
-            coefficients, scale = learn_coefficients(
-                plan, part, model.ssm, series.steps[t + 1], row
-            )
+            coefficients, scale = learn_coefficients(plan, part, model.ssm, earliest, row)
             at_x = tuple(
                 r.kernel(plan.nodes[a])
                 for r, a in zip(part.group_regressions, part.group, strict=True)
@@ -221,7 +227,7 @@ class SmoothedDensity(AbstractDensity):
                 jnp.stack([r.precision for r in p.given_regressions]) if p.given else jnp.zeros(0)
                 for p in parts
             ),
-            post.sinks[t].reshape(plan.shape),
+            sinks[t].reshape(plan.shape),
             log_scale,
             plan.structure,
         )

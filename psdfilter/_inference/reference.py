@@ -121,10 +121,11 @@ def join_factors(
 def root_square(
     regressions: tuple[AxisRegression, ...], coefficients: Array, log_scale: Any = 0.0
 ) -> GaussianPSD:
-    """(k(x) . c)^2 exp(log_scale) on the tensor grid of the regressions."""
+    """|c' k(x)|^2 exp(log_scale) on the tensor grid of the regressions."""
     grid = TensorGrid([r.anchors for r in regressions])
     precision = jnp.stack([r.precision for r in regressions])
-    return GaussianPSD(grid, coefficients.ravel(), precision, log_scale)
+    num = int(np.prod([r.anchors.shape[0] for r in regressions]))
+    return GaussianPSD(grid, coefficients.reshape(num, -1), precision, log_scale)
 
 
 class _Step(NamedTuple):

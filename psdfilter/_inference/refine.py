@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._gaussian.quadrature import legendre_rule
 from .contraction import backward_tensor
+from .grading import finer_rule
 from .model import LearnedModel
 from .nodes import apply_axes, apply_last_axes, learn_coefficients, predict_nodes, roots_on
 
@@ -21,7 +21,7 @@ AxisNodes = tuple[Float[Array, " _"], ...]
 
 
 class FineNodes(NamedTuple):
-    """Gauss-Legendre nodes and weights for each axis, in unit coordinates."""
+    """Nodes and weights of graded Gauss-Legendre rules for each axis, in unit coordinates."""
 
     nodes: AxisNodes
     weights: AxisNodes
@@ -41,13 +41,17 @@ class FineNodes(NamedTuple):
     def points(self, model: LearnedModel) -> Float[Array, "n d"]:
         """All nodes in user units."""
         mesh = jnp.meshgrid(*self.nodes, indexing="ij")
-        return model.plan.box.from_unit(jnp.stack([m.ravel() for m in mesh], axis=-1))
+        return model.plan.box._place(jnp.stack([m.ravel() for m in mesh], axis=-1))
 
 
 def fine_nodes(model: LearnedModel, factor: float = 2.0) -> FineNodes:
     """`factor` times the nodes of the recursion on each axis; fewer in many dimensions."""
     factor = factor if model.dim <= 2 else 1.0 + 0.25 * (factor - 1.0)
-    rules = [legendre_rule(int(np.ceil(factor * n))) for n in model.plan.shape]
+    plan = model.plan
+    rules = [
+        finer_rule(z, w, int(np.ceil(factor * z.shape[0])))
+        for z, w in zip(plan.nodes, plan.weights, strict=True)
+    ]
     return FineNodes(
         tuple(jnp.asarray(z) for z, _ in rules), tuple(jnp.asarray(w) for _, w in rules)
     )
@@ -64,11 +68,14 @@ def squares_at(model: LearnedModel, rows: tuple[Array, ...], nodes: AxisNodes) -
     return tuple(out)
 
 
-def roots_at(
+def likelihood_on(
     model: LearnedModel, coefficients: Float[Array, "..."], nodes: AxisNodes
 ) -> Float[Array, " n"]:
-    """chi(x) . c on nodes."""
-    return roots_on(model.plan.observation, coefficients, nodes)
+    """|c' chi(x)|^2 on nodes; c has a last axis of columns if it is a marginal over gaps in y."""
+    roots = roots_on(model.plan.observation, coefficients, nodes)
+    if coefficients.ndim == model.dim:
+        return jnp.square(roots)
+    return jnp.sum(jnp.square(roots.reshape(-1, coefficients.shape[-1])), axis=1)
 
 
 def row_masses_on(model: LearnedModel, nodes: AxisNodes, t=None, row=None) -> Float[Array, " n"]:
@@ -148,7 +155,7 @@ def filtered_on(
         else:
             moved = predict_nodes(model.plan, fixed, weights * source)
         predicted = jnp.where(hop > 0, moved, previous)
-        likelihood = jnp.where(used, jnp.square(roots_at(model, c, nodes)), 1.0)
+        likelihood = jnp.where(used, likelihood_on(model, c, nodes), 1.0)
         density = predicted * likelihood * jnp.exp(log_scale)
         return density, (predicted, density)
 

@@ -17,6 +17,7 @@ class LearnReport:
         leak: share of mass that leaves the box in a step, from typical states.
         seconds: time of `learn`.
         time_varying: whether Q is filled anew at every step.
+        joint_anchors: anchors on each axis of y, if G was learned jointly over (x, y).
     """
 
     tol: float
@@ -28,18 +29,22 @@ class LearnReport:
     leak: float
     seconds: float
     time_varying: bool
+    joint_anchors: tuple[int, ...] | None = None
 
     def __str__(self) -> str:
         def times(sizes: tuple[int, ...]) -> str:
             return " x ".join(map(str, sizes))
 
         anchors = "; ".join(times(a) for a in self.anchors)
+        seen = "fitted for each observation"
+        if self.joint_anchors is not None:
+            seen = f"with {times(self.joint_anchors)} in y, learned jointly"
         lines = [
             f"engine               nodes, on {times(self.nodes)} Gauss-Legendre nodes",
             f"tolerance            {self.tol:.1e} (total variation of the filter)",
             f"anchors of Q         {anchors}"
             + ("  (filled at every step)" if self.time_varying else ""),
-            f"anchors of sqrt G    {times(self.observation_anchors)}, fitted for each observation",
+            f"anchors of sqrt G    {times(self.observation_anchors)}, {seen}",
             f"one-step error of Q  {self.one_step_error:.1e} (largest over typical states)",
             f"|a|_1                {self.coefficient_norm:.1e}",
             f"leak per step        {self.leak:.1e}",

@@ -1,120 +1,69 @@
-"""The filter of whole series: one scan over chunks of steps."""
+"""The filter of whole series."""
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
-from jaxtyping import Array, Float
 
 from .. import _results
 from .._checks import Numbers, is_concrete, is_traced
 from .._statespace.model import Inputs
+from .compiled import compiled_for
+from .filled import stacked_squares
 from .filtered import FilterPosterior
 from .model import LearnedModel, resized_by
-from .nodes import predict_nodes
-from .posterior import moment_features, moments_from_features
+from .posterior import moments_from_features
+from .recursion import BATCHED_CHUNK, CHUNK, filter_steps
 from .series import Series, as_series
-from .step import (
-    correct,
-    likelihood_at_nodes,
-    observation_errors,
-    observation_logs,
-    observation_status,
-)
-
-# Steps whose observation tables are made together: matrix products instead of matrix-vector ones.
-_CHUNK = 64
+from .workspace import Workspace
 
 
-def _scan(
-    model: LearnedModel, series: Series, start: Float[Array, " n"], single_hop: bool, keep: bool
-):
-    """All steps; returns the last density and, stacked, what is kept of each."""
-    weights = model.plan.node_weights()
-    features = moment_features(model.plan)
-    varying = model.tables is None
-    checked = not model.ssm.vectorized
-
-    def step(density, xs):
-        likelihood, scale, missing, code, hop, tables = xs
-        tables = model.tables if tables is None else tables
-        assert tables is not None
-
-        def hop_once(p):
-            return predict_nodes(model.plan, tables.squares, weights * p)
-
-        if single_hop:
-            source, predicted = density, jnp.where(hop > 0, hop_once(density), density)
-        else:
-            source = jax.lax.fori_loop(0, hop - 1, lambda _, p: hop_once(p), density)
-            predicted = jnp.where(hop > 0, hop_once(source), density)
-        out = correct(weights, predicted, likelihood, scale, missing, code)
-        return out.density, (out, source if keep else None, predicted if checked else None)
-
-    def chunk(density, part: Series):
-        if part.logs is None:
-            logs = jax.vmap(lambda y, t, row: observation_logs(model, y, t, row, part.partly))(
-                part.ys, part.steps, part.rows
-            )
-        else:
-            logs = part.logs
-        missing, codes = jax.vmap(observation_status)(part.ys)
-        likelihood, scale = jax.vmap(lambda l, m: likelihood_at_nodes(model, l, m))(logs, missing)
-        tables = part.tables
-        if varying and tables is None:
-            tables = jax.vmap(model.tables_at)(part.steps, part.rows)
-        xs = (likelihood, scale, missing, codes, part.hops, tables)
-        density, (outs, sources, predicted) = jax.lax.scan(step, density, xs)
-        if predicted is not None:
-            errors = observation_errors(model, part, logs, scale, predicted)
-            unresolved = outs.seen & (errors > model.tol) & (outs.code == _results.OK)
-            outs = outs._replace(code=jnp.where(unresolved, _results.UNRESOLVED, outs.code))
-        else:
-            errors = jnp.zeros(part.ys.shape[0])
-        moments = (outs.density * weights[None, :]) @ features
-        kept = outs.density if keep else None
-        return density, (outs._replace(density=kept), moments, sources, errors)
-
-    return _in_chunks(chunk, start, series)
-
-
-def _in_chunks(fn, carry, series: Series):
-    """A scan over chunks of `_CHUNK` steps, and the rest in one."""
-    num = series.ys.shape[0]
-    whole = num // _CHUNK
-    outs = []
-    if whole:
-        head = jax.tree.map(
-            lambda a: a[: whole * _CHUNK].reshape(whole, _CHUNK, *a.shape[1:]), series
-        )
-        carry, out = jax.lax.scan(fn, carry, head)
-        outs.append(jax.tree.map(lambda a: a.reshape(whole * _CHUNK, *a.shape[2:]), out))
-    if num % _CHUNK:
-        carry, out = fn(carry, jax.tree.map(lambda a: a[whole * _CHUNK :], series))
-        outs.append(out)
-    return carry, jax.tree.map(lambda *parts: jnp.concatenate(parts), *outs)
-
-
-@eqx.filter_jit
 def filter_series(
     model: LearnedModel, series: Series, single_hop: bool, keep: bool
 ) -> FilterPosterior:
-    last, (outs, moments, sources, errors) = _scan(model, series, model.prior, single_hop, keep)
-    mean, covariance = moments_from_features(model.plan, moments)
+    """The filter of a series that has been checked; compiled once for each model and shape."""
+    stacked = None
+    if model.tables is None and series.tables is None and single_hop:
+        stacked = stacked_squares(model, series.steps, series.rows)
+    # JAX has no public way to ask whether `vmap` is at work; a wrong guess costs time only.
+    batched = type(series.ys).__name__ == "BatchTracer"
+    most = BATCHED_CHUNK if batched else CHUNK
+    post = compiled_for(model, "filter", _posterior, single_hop, keep, most)(series, stacked)
+    # What is known before need not travel through the compiled function, which takes time for
+    # every array. Nobody else has seen `post`.
+    object.__setattr__(post, "model", model)
+    object.__setattr__(post, "series", replace(series, ys=post.series.ys))
+    if post.log_normalizers is None:
+        object.__setattr__(post, "log_normalizers", post.log_kept)
+    return post
+
+
+def _posterior(
+    model: LearnedModel,
+    space: Workspace,
+    series: Series,
+    stacked: Any,
+    single_hop: bool,
+    keep: bool,
+    most: int,
+) -> FilterPosterior:
+    last, out = filter_steps(model, space, series, single_hop, keep, stacked, most)
+    mean, covariance = moments_from_features(model.plan, out.moments)
     return FilterPosterior(
-        model=model,
-        series=series,
-        log_likelihoods=outs.log_mass,
+        model=None,
+        series=Series(series.ys, None, None, None, None, None, series.partly),  # pyright: ignore
+        log_likelihoods=out.outs.log_mass,
         mean=mean,
         covariance=covariance,
-        codes=outs.code,
-        log_kept=outs.log_kept,
-        log_norms=outs.log_norm,
-        observation_errors=errors,
-        seen=outs.seen,
+        codes=out.outs.code,
+        log_kept=out.outs.log_kept,
+        log_norms=out.outs.log_norm,
+        log_normalizers=out.log_normalizers,  # pyright: ignore
+        observation_errors=out.errors,
+        seen=out.outs.seen,
         last=last,
-        densities=outs.density,
-        sources=sources,
+        densities=out.outs.density,
+        sources=out.sources,
     )
 
 
@@ -145,9 +94,10 @@ def run_filter(
         resize: a model that could not be sized by simulated observations is sized, once, by the
             first data it meets.
     """
+    from .blocks.model import AbstractBlocksModel
     from .closed import ClosedModel
 
-    if isinstance(model, ClosedModel):
+    if isinstance(model, ClosedModel | AbstractBlocksModel):
         return model.run(ys, first=first, inputs=inputs, times=times, keep=keep, throw=throw)  # pyright: ignore[reportReturnType]
     if resize:
         model = sized_model(model, ys, inputs)
@@ -171,6 +121,8 @@ def sized_model(model: LearnedModel, ys: Numbers, inputs: Inputs) -> LearnedMode
 
 def raise_failure(codes: np.ndarray) -> None:
     """An error that names the first failed step, if there is one."""
+    if not codes.any():
+        return
     failure = _results.first_failure(codes, (_results.NO_MASS, _results.BAD_OBSERVATION))
     if failure is not None:
         index, code = failure

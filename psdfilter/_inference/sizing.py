@@ -2,17 +2,22 @@
 
 from collections.abc import Callable, Sequence
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from .._density.box import Box
 from .._gaussian.quadrature import legendre_rule
-from .._learning.axes import Axis, factor_axis, features, least_num
+from .._learning.axes import Axis, features, least_num
 from .._learning.sizing import oversampling_for, pad_for, ridge_for, spread_for
-from .._statespace.model import Inputs, StateSpaceModel, log_prior_table
-from .._statespace.pairs import log_observation_pairs, log_transition_pairs
-from .plan import AxisRegression, Plan, TransitionPlan, Unaffordable, assemble, step_cost
+from .._statespace.model import Inputs, StateSpaceModel
+from .._statespace.pairs import (
+    log_observation_pairs,
+    log_prior_points,
+    log_transition_pairs,
+)
+from .grading import Rule, grading_for
+from .hosted import center_of, half_of
+from .plan import AxisRegression, Plan, TransitionPlan, Unaffordable, assemble, ridge_fit, step_cost
 from .spectrum import legendre_transform
 from .typical import TypicalPaths, check_logs, transition_groups
 
@@ -49,9 +54,7 @@ class _Lines:
         trained = axis.nodes
         held = 0.5 * (trained[1:] + trained[:-1])
         roots = self._values(np.concatenate([trained, held]))
-        factor = factor_axis(trained, axis.anchors, axis.precision, axis.fold)
-        gain = factor.singular / (np.square(factor.singular) + len(trained) * ridge)
-        coefficients = (factor.lift * gain) @ (factor.left.T @ roots[: len(trained)])
+        coefficients = ridge_fit(axis, trained, roots[: len(trained)], ridge)
         fitted = features(held, axis.anchors, axis.precision) @ coefficients
         truth = roots[len(trained) :]
         gap = np.abs(np.square(fitted) - np.square(truth)) * self._discount(held)[:, None]
@@ -98,7 +101,7 @@ def axis_discount(box: Box, paths: TypicalPaths, axis: int) -> Callable[[np.ndar
     The distance to the range of the paths, in units of their spread, costs a factor exp(-d^2 / 2):
     what lies beyond is reached with about that probability.
     """
-    unit = (paths.states[..., axis] - float(box.center[axis])) / float(box.half_width[axis])
+    unit = (paths.states[..., axis] - center_of(box)[axis]) / half_of(box)[axis]
     low, high, spread = np.min(unit), np.max(unit), max(float(np.std(unit)), 1e-3)
 
     def discount(z: np.ndarray) -> np.ndarray:
@@ -121,7 +124,7 @@ def _pairs(paths: TypicalPaths, num: int) -> tuple[np.ndarray, np.ndarray, np.nd
 def _line_points(points: np.ndarray, axis: int, box: Box, nodes: np.ndarray) -> np.ndarray:
     """(lines, nodes, d): the points with one coordinate running through the box."""
     lines = np.repeat(points[:, None, :], len(nodes), axis=1)
-    lines[:, :, axis] = float(box.center[axis]) + float(box.half_width[axis]) * nodes
+    lines[:, :, axis] = center_of(box)[axis] + half_of(box)[axis] * nodes
     return lines
 
 
@@ -176,17 +179,18 @@ def _line_table(
     )
 
 
-def node_counts(
+def node_rules(
     ssm: StateSpaceModel,
     paths: TypicalPaths,
     tol: float,
     inputs: Inputs,
     groups: Sequence[tuple[int, ...]],
-) -> list[int]:
-    """Gauss-Legendre nodes for each axis: the integrand of a step, along lines, to `tol`.
+) -> list[Rule]:
+    """Quadrature nodes for each axis: the integrand of a step, along lines, to `tol`.
 
     Along axis l through a typical state x_t the integrand is u -> Q(x_{t-1}, u) G(u, y_t)
-    Q(u, x_{t+1}); the fewest nodes whose rule integrates it like a fine one on every line.
+    Q(u, x_{t+1}); the fewest nodes whose rule integrates it like a fine one on every line. They
+    are graded by its width.
     """
     box, dim = ssm.state_box, ssm.dim
     states = paths.states
@@ -199,7 +203,7 @@ def node_counts(
     ys = None
     if paths.observations is not None:
         ys = paths.observations[:, 1:-1].reshape(-1, paths.observations.shape[2])[pick]
-    counts = []
+    rules = []
     for axis in range(dim):
 
         def log_integrand(nodes: np.ndarray, axis: int = axis) -> np.ndarray:
@@ -217,18 +221,53 @@ def node_counts(
                 logs = logs + share.reshape(logs.shape)
             return logs
 
-        counts.append(_fewest_nodes(log_integrand, tol, _MAX_PER_AXIS.get(dim, 16) * 2))
-    return counts
+        rules.append(_smallest_rule(log_integrand, tol, _MAX_PER_AXIS.get(dim, 16) * 2))
+    return rules
 
 
-def _fewest_nodes(log_integrand: Callable[[np.ndarray], np.ndarray], tol: float, limit: int) -> int:
+def node_counts(
+    ssm: StateSpaceModel,
+    paths: TypicalPaths,
+    tol: float,
+    inputs: Inputs,
+    groups: Sequence[tuple[int, ...]],
+) -> list[int]:
+    """How many evenly spread nodes would lie as dense as the graded ones at their densest."""
+    return [_even_count(rule) for rule in node_rules(ssm, paths, tol, inputs, groups)]
+
+
+def _even_count(rule: Rule) -> int:
+    # Gauss-Legendre nodes lie pi / n apart in the middle of the box, and closer at its ends.
+    cut = len(rule.nodes) // 8
+    return int(np.ceil(np.pi / np.min(np.diff(rule.nodes[cut : len(rule.nodes) - cut]))))
+
+
+def _smallest_rule(
+    log_integrand: Callable[[np.ndarray], np.ndarray], tol: float, limit: int
+) -> Rule:
+    """The smallest rule, graded or not, that integrates every line to a relative error of `tol`."""
+    grading = grading_for(log_integrand, tol)
+    graded = _fewest_nodes(log_integrand, grading.rule, tol, limit)
+    try:
+        even = _fewest_nodes(log_integrand, legendre_rule, tol, graded)
+    except Unaffordable:
+        return grading.rule(graded)
+    return Rule(*legendre_rule(even))
+
+
+def _fewest_nodes(
+    log_integrand: Callable[[np.ndarray], np.ndarray],
+    rule: Callable[[int], tuple[np.ndarray, np.ndarray]],
+    tol: float,
+    limit: int,
+) -> int:
     """Nodes of the smallest rule that integrates every line to a relative error of `tol`."""
-    shift = np.max(log_integrand(legendre_rule(128)[0]), axis=1)
+    shift = np.max(log_integrand(rule(128)[0]), axis=1)
     cache: dict[int, np.ndarray] = {}
 
     def integral(num: int) -> np.ndarray:
         if num not in cache:
-            nodes, weights = legendre_rule(num)
+            nodes, weights = rule(num)
             cache[num] = np.exp(log_integrand(nodes) - shift[:, None]) @ weights
         return cache[num]
 
@@ -287,13 +326,13 @@ def observation_plan(
 def prior_plan(ssm: StateSpaceModel, paths: TypicalPaths, tol: float) -> tuple[AxisRegression, ...]:
     """Anchors for the root of the prior, sized on lines through its own draws."""
     starts = paths.states[:, 0]
-    own = np.asarray(log_prior_table(ssm, jnp.asarray(starts)))
+    own = log_prior_points(ssm, starts)
     regressions = []
     for axis in range(ssm.dim):
 
         def values(nodes: np.ndarray, axis: int = axis) -> np.ndarray:
             lines = _line_points(starts, axis, ssm.state_box, nodes)
-            logs = np.asarray(log_prior_table(ssm, jnp.asarray(lines.reshape(-1, ssm.dim))))
+            logs = log_prior_points(ssm, lines.reshape(-1, ssm.dim))
             return np.exp(0.5 * (logs.reshape(lines.shape[:2]) - own[:, None])).T
 
         lines = _Lines(values, lambda z: np.ones_like(z))
@@ -330,12 +369,21 @@ def _observation_roots(
 def make_plan(ssm: StateSpaceModel, paths: TypicalPaths, tol: float, inputs: Inputs = None) -> Plan:
     """The plan of a filter whose total variation error is to stay below `tol`.
 
-    One-step errors accumulate over the few steps that the filter remembers: each is held to a
-    tenth of the tolerance, quadrature to a hundredth.
+    One-step errors accumulate over the few steps that the filter remembers: the worst over typical
+    lines is held to a share of the tolerance.
     """
-    groups = transition_groups(ssm)
-    transitions = tuple(transition_plan(ssm, g, paths, 0.1 * tol, inputs) for g in groups)
-    return _complete(ssm, transitions, prior_plan(ssm, paths, 0.1 * tol), paths, tol, inputs)
+    groups, share = transition_groups(ssm), _fit_share(ssm.dim) * tol
+    transitions = tuple(transition_plan(ssm, g, paths, share, inputs) for g in groups)
+    return _complete(ssm, transitions, prior_plan(ssm, paths, share), paths, tol, inputs)
+
+
+def _fit_share(dim: int) -> float:
+    # The worst line of many says less and less about all of them as coordinates are added.
+    return 0.1 if dim <= 2 else 0.3
+
+
+def _quadrature_share(dim: int) -> float:
+    return 0.03 if dim <= 2 else 0.3
 
 
 def resize_plan(plan: Plan, ssm: StateSpaceModel, paths: TypicalPaths, inputs: Inputs) -> Plan:
@@ -352,13 +400,14 @@ def _complete(
     inputs: Inputs,
 ) -> Plan:
     groups = tuple(part.group for part in transitions)
-    counts = node_counts(ssm, paths, 0.03 * tol, inputs, groups)
-    observation = observation_plan(ssm, paths, counts, 0.1 * tol, inputs)
-    plan = assemble(ssm.state_box, counts, transitions, observation, prior, tol)
+    rules = node_rules(ssm, paths, _quadrature_share(ssm.dim) * tol, inputs, groups)
+    counts = [_even_count(rule) for rule in rules]
+    observation = observation_plan(ssm, paths, counts, _fit_share(ssm.dim) * tol, inputs)
+    plan = assemble(ssm.state_box, rules, transitions, observation, prior, tol)
     work = step_cost(plan)
     if work > _MAX_WORK:
         raise Unaffordable(
-            f"tol = {tol:g} needs {' x '.join(map(str, counts))} nodes, and a step on them "
+            f"tol = {tol:g} needs {' x '.join(map(str, plan.shape))} nodes, and a step on them "
             f"{work:.1g} multiply-adds, above the limit of {_MAX_WORK:.1g}. Raise tol, shrink "
             "state_box to where the state goes, or use a particle filter for this model"
         )

@@ -19,31 +19,36 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from .._checks import Numbers, as_count, as_key, is_concrete
 from .._statespace.model import Inputs
 from .filtered import FilterPosterior, observation_fits
+from .lagged import lagged_smoother
 from .model import LearnedModel
-from .nodes import apply_axes, backward_nodes, learn_coefficients
+from .nodes import backward_nodes
+from .paths import sample_paths
 from .posterior import AbstractPosterior, checked_sample, moment_features, moments_from_features
-from .refine import FineNodes, backward_squares, fine_nodes, roots_at, row_masses_on
+from .refine import FineNodes, backward_squares, likelihood_on
 from .run import filter_series, raise_failure, sized_model
 from .series import as_series
-from .summaries import draw
 
 
 class SmootherPosterior(AbstractPosterior):
     """p(x_t | y_1 ... y_T) for every t, and the laws of neighbouring pairs.
 
+    With a lag L, p(x_t | y_1 ... y_{t+L}) instead: every row has seen L rows more than itself.
+
     Attributes:
         filtered: the filter that came before.
         densities: smoothed densities at the nodes, (T, n).
         sinks: w G beta of the step after, before its last transition back, (T, n).
+        lag: L, or None.
     """
 
     model: Any
     filtered: FilterPosterior
     mean: Float[Array, "t d"]
     covariance: Float[Array, "t d d"]
-    densities: Float[Array, "t n"]
-    sinks: Float[Array, "t n"]
+    densities: Float[Array, "t n"] | None
+    sinks: Float[Array, "t n"] | None
     log_norms: Float[Array, " t"]  # log int pi_t beta_t, for the scaled beta
+    lag: int | None = eqx.field(static=True, default=None)
 
     @property
     def log_likelihood(self) -> Float[Array, ""]:
@@ -55,17 +60,42 @@ class SmootherPosterior(AbstractPosterior):
         """Those of the filter."""
         return self.filtered.log_likelihoods
 
+    def _kept(self) -> tuple[Array, Array]:
+        if self.densities is None or self.sinks is None:
+            raise ValueError(
+                'this needs the densities: call run_smoother(..., keep="densities") instead of '
+                '"summaries"'
+            )
+        return self.densities, self.sinks
+
     def _values_on(self, fine: FineNodes) -> Float[Array, "t n"]:
+        _, sinks = self._kept()
         forward = self.filtered._values_on(fine)
-        backward = _information_on(self.model, self.filtered, self.sinks, fine)
+        backward = _information_on(self.model, self.filtered, sinks, fine)
         return forward * backward * jnp.exp(-self.log_norms)[:, None]
+
+    @property
+    def _times(self) -> Array:
+        return self.filtered._times
+
+    def _facts(self) -> dict[str, float]:
+        lag = {} if self.lag is None else {"lag": self.lag}
+        return {**self.filtered._facts(), **lag}
 
     def sample(self, *, key: PRNGKeyArray, num: int) -> Float[Array, "k t d"]:
         """Paths x_1 ... x_T from their joint law, (num, T, d), by backward sampling.
 
-        x_T from the last filtered density, then x_t from pi_t(u) Q(u, x_{t+1}), on fine nodes.
+        x_T from the last filtered density, then x_t from pi_t(u) Q(u, x_{t+1}), on fine nodes. With
+        a lag there is no joint law: see `sample_marginals`.
         """
-        return _sample_paths(self, as_key("key", key), as_count("num", num))
+        if self.lag is not None:
+            raise ValueError(
+                "sample draws whole paths, which a smoother with a lag has no law of: see "
+                "sample_marginals, or smooth without a lag"
+            )
+        hops = self.filtered.series.hops
+        most = int(np.max(np.asarray(hops))) if is_concrete(hops) else 2
+        return sample_paths(self.filtered, as_key("key", key), as_count("num", num), most > 1)
 
     def sample_marginals(self, *, key: PRNGKeyArray, num: int) -> Float[Array, "k t d"]:
         """Independent draws from every marginal, (num, T, d)."""
@@ -78,8 +108,11 @@ class SmootherPosterior(AbstractPosterior):
         return SmoothedDensity.make(self, t)
 
     def pair_law(self, t: int) -> Float[Array, "n n"]:
-        """p(x_t, x_{t+1} | all y) at the nodes of the recursion, unit coordinates, mass one."""
-        num = self.densities.shape[0]
+        """p(x_t, x_{t+1} | all y) at the nodes of the recursion, unit coordinates, mass one.
+
+        With a lag L, given y_1 ... y_{t+L}.
+        """
+        num = self._kept()[0].shape[0]
         if not 0 <= t < num - 1:
             raise ValueError(f"t must lie in 0..{num - 2}, got {t}")
         if int(self.filtered.series.hops[t + 1]) != 1:
@@ -96,9 +129,12 @@ def _information_on(model, post: FilterPosterior, sinks, fine: FineNodes) -> Flo
 
     def step(after, xs):
         sink, hop, t, row, c, scale, used = xs
-        squares = fixed if fixed is not None else backward_squares(model, fine.nodes, t, row)
+        earliest = t - jnp.maximum(hop, 1) + 1
+        squares = fixed
+        if squares is None:
+            squares = backward_squares(model, fine.nodes, earliest, row)
         moved = backward_nodes(model.plan, squares, sink, fine.shape)
-        likelihood = jnp.where(used, jnp.square(roots_at(model, c, fine.nodes)), 1.0)
+        likelihood = jnp.where(used, likelihood_on(model, c, fine.nodes), 1.0)
         still = after * likelihood * jnp.exp(scale)
         beta = jnp.where(hop > 0, moved, still)
         return beta, beta
@@ -113,7 +149,7 @@ def _information_on(model, post: FilterPosterior, sinks, fine: FineNodes) -> Flo
 
 
 @eqx.filter_jit
-def _smooth(post: FilterPosterior) -> SmootherPosterior:
+def _smooth(post: FilterPosterior, single_hop: bool) -> SmootherPosterior:
     model, series = post.model, post.series
     weights = model.plan.node_weights()
     densities, _ = post._kept()
@@ -123,15 +159,17 @@ def _smooth(post: FilterPosterior) -> SmootherPosterior:
 
     def step(after, xs):
         hop, t, row, c, scale, used = xs
-        tables = model.tables_at(t, row)
-        likelihood = jnp.where(used, jnp.square(roots_at(model, c, nodes)), 1.0)
+        likelihood = jnp.where(used, likelihood_on(model, c, nodes), 1.0)
         still = after * likelihood * jnp.exp(scale)
 
-        def back(_, beta):
+        def back(k, beta):
+            tables = model.tables_at(t - k, row)
             return backward_nodes(model.plan, tables.squares, weights * beta)
 
-        source = jax.lax.fori_loop(0, hop - 1, back, still)
-        beta = jnp.where(hop > 0, back(0, source), still)
+        source = still
+        if not single_hop:
+            source = jax.lax.fori_loop(0, hop - 1, back, still)
+        beta = jnp.where(hop > 0, back(hop - 1, source), still)
         return beta, (weights * source, beta)
 
     last = jnp.ones(model.plan.num_nodes)
@@ -165,15 +203,63 @@ def run_smoother(
     first: str = "predict",
     inputs: Inputs = None,
     times: Numbers | None = None,
+    lag: int | None = None,
+    keep: str = "densities",
     throw: bool = True,
 ) -> SmootherPosterior:
-    """p(x_t | y_1 ... y_T) for every t; arguments as for `run_filter`."""
+    """p(x_t | y_1 ... y_T) for every t, or p(x_t | y_1 ... y_{t+lag}).
+
+    Args:
+        model: as for `run_filter`, like all that is not explained here.
+        ys: observations.
+        first: as for `run_filter`.
+        inputs: as for `run_filter`.
+        times: as for `run_filter`; with a lag, one row for each time.
+        lag: how many rows of `ys` beyond its own each state is given; None for all. Takes `lag`
+            transitions back for every row.
+        keep: with a lag, "summaries" keeps means and covariances only, in memory that does not grow
+            with the nodes.
+        throw: as for `run_filter`.
+    """
+    from .blocks.model import AbstractBlocksModel
+    from .closed import ClosedModel
+
+    if isinstance(model, AbstractBlocksModel):
+        if lag is not None:
+            raise ValueError('lag must be None for engine="blocks"')
+        return model.smooth(ys, first=first, inputs=inputs, times=times, throw=throw)
+    if isinstance(model, ClosedModel):
+        model = model.on_nodes()
     model = sized_model(model, ys, inputs)
     series, single_hop = as_series(model, ys, first, inputs, times)
-    post = filter_series(model, series, single_hop, True)
+    if keep not in ("densities", "summaries"):
+        raise ValueError(f'keep must be "densities" or "summaries", got {keep!r}')
+    if lag is None and keep == "summaries":
+        raise ValueError(
+            'keep must be "densities" for a smoother without lag, which goes back over them'
+        )
+    post = filter_series(model, series, single_hop, keep == "densities")
     if throw and is_concrete(post.codes):
         raise_failure(np.asarray(post.codes))
-    return _smooth(post)
+    if lag is None:
+        return _smooth(post, single_hop)
+    lag = as_count("lag", lag)
+    if is_concrete(series.hops) and np.any(np.asarray(series.hops)[1:] == 0):
+        raise ValueError(
+            "lag needs one row for each time: join the observations of several sensors at one time "
+            "into one row"
+        )
+    out = lagged_smoother(post, lag, single_hop, keep == "densities")
+    return SmootherPosterior(
+        model=model,
+        filtered=post,
+        mean=out.mean,
+        covariance=out.covariance,
+        densities=out.densities,
+        sinks=out.sinks,
+        log_norms=out.log_norms,
+        lag=lag,
+    )
 
 
 @eqx.filter_jit
@@ -186,7 +272,7 @@ def _pair_law(post: SmootherPosterior, t: int) -> Float[Array, "n n"]:
     weights = model.plan.node_weights()
     densities, _ = filtered._kept()
     kernel = _full_table(model, tables.squares)
-    joint = densities[t][:, None] * kernel * (post.sinks[t] / weights)[None, :]
+    joint = densities[t][:, None] * kernel * (post._kept()[1][t] / weights)[None, :]
     return joint / (weights @ joint @ weights)
 
 
@@ -203,70 +289,3 @@ def _full_table(model, squares: tuple[Array, ...]) -> Float[Array, "n n"]:
         order = np.argsort([*given, *(dim + a for a in group)])
         table = table * factor.transpose(tuple(int(i) for i in order)).reshape(shape)
     return jnp.broadcast_to(table, plan.shape * 2).reshape(plan.num_nodes, plan.num_nodes)
-
-
-@eqx.filter_jit
-def _sample_paths(post: SmootherPosterior, key: PRNGKeyArray, num: int) -> Float[Array, "k t d"]:
-    model, filtered = post.model, post.filtered
-    fine = fine_nodes(model)
-    values = filtered._values_on(fine)
-    series = filtered.series
-    box = model.plan.box
-    last_key, back_key = jax.random.split(key)
-
-    def from_values(line, draw_key):
-        return draw(line, fine.shape, fine.weights, draw_key)
-
-    last = jax.vmap(lambda k: from_values(values[-1], k))(jax.random.split(last_key, num))
-
-    masses = None
-    if model.renormalize and model.tables is not None:
-        masses = row_masses_on(model, fine.nodes)
-
-    def step(points, xs):
-        line, hop, t, row, step_key = xs
-        if model.renormalize:
-            line = line / (row_masses_on(model, fine.nodes, t, row) if masses is None else masses)
-        keys = jax.random.split(step_key, num)
-
-        def one(z, draw_key):
-            rows = _rows_from(model, fine, z, t, row)
-            moved = from_values(line * rows, draw_key)
-            # No transition in between: the same state.
-            return jnp.where(hop > 0, moved, z)
-
-        new = jax.vmap(one)(points, keys)
-        return new, new
-
-    num_steps = values.shape[0]
-    keys = jax.random.split(back_key, num_steps - 1) if num_steps > 1 else jnp.zeros((0,))
-    shifted = jax.tree.map(lambda a: a[1:], (series.hops, series.steps, series.rows))
-    if num_steps > 1:
-        _, earlier = jax.lax.scan(step, last, (values[:-1], *shifted, keys), reverse=True)
-        path = jnp.concatenate([earlier, last[None]])
-    else:
-        path = last[None]
-    user = box.center[None, None, :] + box.half_width[None, None, :] * path
-    return jnp.moveaxis(user, 0, 1)
-
-
-def _rows_from(model, fine: FineNodes, z: Float[Array, " d"], t, row) -> Float[Array, " n"]:
-    """Q^(u, z) for u on fine nodes and one z, up to a constant."""
-    varying = model.tables is None
-    total = jnp.ones((1,) * model.dim)
-    for part in model.plan.transitions:
-        coefficients, _ = learn_coefficients(
-            model.plan, part, model.ssm, t if varying else None, row if varying else None
-        )
-        at_u = tuple(
-            r.kernel(fine.nodes[a]) for r, a in zip(part.given_regressions, part.given, strict=True)
-        )
-        at_x = tuple(
-            r.kernel(z[a][None]) for r, a in zip(part.group_regressions, part.group, strict=True)
-        )
-        values = jnp.square(apply_axes(coefficients, (*at_u, *at_x)))
-        shape = tuple(fine.shape[a] if a in part.given else 1 for a in range(model.dim))
-        order = tuple(int(i) for i in np.argsort(part.given))
-        lead = values.reshape(values.shape[: len(part.given)])
-        total = total * lead.transpose(order).reshape(shape)
-    return jnp.broadcast_to(total, fine.shape).ravel()

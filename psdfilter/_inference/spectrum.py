@@ -3,7 +3,7 @@
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import eval_legendre
+from numpy.polynomial.legendre import legvander
 
 from .._gaussian.quadrature import legendre_rule
 
@@ -16,5 +16,5 @@ def legendre_transform(num: int) -> tuple[np.ndarray, np.ndarray]:
     """
     nodes, weights = legendre_rule(num)
     degrees = np.arange(num)
-    polynomials = eval_legendre(degrees[:, None], nodes[None, :])
+    polynomials = legvander(nodes, num - 1).T
     return nodes, (degrees[:, None] + 0.5) * polynomials * weights[None, :]

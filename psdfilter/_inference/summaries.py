@@ -1,7 +1,9 @@
-"""Quantiles, draws and expectations from densities at Gauss-Legendre nodes.
+"""Quantiles, draws and expectations from densities at Gauss-Legendre nodes, or graded ones.
 
 Densities are smooth and the nodes resolve them, so a density is its interpolating polynomial: its
-distribution function is that polynomial's integral, inverted by bisection.
+distribution function is that polynomial's integral, inverted by bisection. Graded nodes u(s) are
+Gauss-Legendre nodes in s, with weights times du/ds: the density of s is interpolated instead, and
+its quantiles are carried to u.
 """
 
 import jax
@@ -9,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from .._gaussian.quadrature import legendre_rule
 from .spectrum import legendre_transform
 
 
@@ -71,22 +74,38 @@ def _interpolation(x: Float[Array, ""], num: int) -> Float[Array, " n"]:
     return polynomials @ jnp.asarray(transform)
 
 
+def graded_quantiles(
+    values: Float[Array, "t n"],
+    q: Float[Array, "t k"],
+    nodes: Float[Array, " n"],
+    weights: Float[Array, " n"],
+) -> Float[Array, "t k"]:
+    """`line_quantiles` for densities at the nodes of any rule that is graded Gauss-Legendre."""
+    num = values.shape[1]
+    slope = weights / legendre_rule(num)[1]
+    s = line_quantiles(values * slope[None, :], q)
+    return jax.vmap(jax.vmap(lambda one: _interpolation(one, num) @ nodes))(s)
+
+
 def draw(
     values: Float[Array, " n"],
-    shape: tuple[int, ...],
+    nodes: tuple[Array, ...],
     weights: tuple[Array, ...],
     key: PRNGKeyArray,
 ) -> Float[Array, " d"]:
     """One draw in unit coordinates: axis by axis, each given those before."""
-    levels = jax.random.uniform(key, (len(shape),))
-    point, rest, sizes = [], values, list(shape)
-    for axis in range(len(shape)):
+    sizes = [z.shape[0] for z in nodes]
+    levels = jax.random.uniform(key, (len(sizes),))
+    point, rest = [], values
+    for axis, (z, w) in enumerate(zip(nodes, weights, strict=True)):
         line = axis_marginal(rest[None], tuple(sizes), weights[axis:], 0)
-        z = line_quantiles(jnp.maximum(line, 0.0), levels[axis][None, None])[0, 0]
-        point.append(z)
-        if axis + 1 < len(shape):
-            tensor = rest.reshape(sizes[0], -1)
-            rest = jnp.maximum(_interpolation(z, sizes[0]) @ tensor, 0.0)
+        slope = w / legendre_rule(sizes[0])[1]
+        level = levels[axis][None, None]
+        s = line_quantiles(jnp.maximum(line, 0.0) * slope[None, :], level)[0, 0]
+        at = _interpolation(s, sizes[0])
+        point.append(at @ z)
+        if len(sizes) > 1:
+            rest = jnp.maximum(at @ rest.reshape(sizes[0], -1), 0.0)
             sizes = sizes[1:]
     return jnp.stack(point)
 

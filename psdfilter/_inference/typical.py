@@ -12,10 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from .._density.anchors import TensorGrid
 from .._density.box import Box
-from .._statespace.model import Inputs, StateSpaceModel, call, log_prior_table
-from .._statespace.pairs import inputs_at, log_transition_pairs
+from .._statespace.model import Inputs, StateSpaceModel, call
+from .._statespace.pairs import inputs_at, log_prior_points, log_transition_pairs
 
 _PRIOR_CELLS = {1: 512, 2: 64, 3: 24, 4: 14}
 _STEP_CELLS = {1: 512, 2: 40}
@@ -42,7 +41,8 @@ def transition_groups(ssm: StateSpaceModel) -> tuple[tuple[int, ...], ...]:
 def _cell_centers(box: Box, axes: tuple[int, ...], cells: int) -> Float[np.ndarray, "n g"]:
     unit = (np.arange(cells) + 0.5) / cells
     low, high = np.asarray(box.lower), np.asarray(box.upper)
-    return np.asarray(TensorGrid([low[a] + (high[a] - low[a]) * unit for a in axes]).points())
+    mesh = np.meshgrid(*(low[a] + (high[a] - low[a]) * unit for a in axes), indexing="ij")
+    return np.stack([m.ravel() for m in mesh], axis=-1)
 
 
 def _draw_cells(
@@ -63,7 +63,7 @@ def _draw_prior(ssm: StateSpaceModel, num: int, rng: np.random.Generator) -> np.
     box, dim = ssm.state_box, ssm.dim
     cells = _PRIOR_CELLS.get(dim, 10)
     points = _cell_centers(box, tuple(range(dim)), cells)
-    logs = np.asarray(log_prior_table(ssm, jnp.asarray(points)))
+    logs = log_prior_points(ssm, points)
     if not np.any(np.isfinite(logs)):
         raise ValueError(
             "log_prior must put mass on state_box, but it is -inf or NaN at every point tried: is "
@@ -71,7 +71,7 @@ def _draw_prior(ssm: StateSpaceModel, num: int, rng: np.random.Generator) -> np.
         )
     logs = np.where(np.isnan(logs), -np.inf, logs)
     index, _ = _draw_cells(np.broadcast_to(logs, (num, logs.size)), rng)
-    width = np.asarray(box.upper - box.lower)
+    width = np.asarray(box.upper) - np.asarray(box.lower)
     return points[index] + (rng.uniform(size=(num, dim)) - 0.5) * width / cells
 
 
@@ -81,7 +81,7 @@ def simulate_typical(
     """Seeded paths of the model restricted to its box."""
     rng = np.random.default_rng(20_240_101)
     box, groups = ssm.state_box, transition_groups(ssm)
-    width = np.asarray(box.upper - box.lower)
+    width = np.asarray(box.upper) - np.asarray(box.lower)
     cells = _STEP_CELLS.get(max(len(g) for g in groups), 12)
     targets = [_cell_centers(box, group, cells) for group in groups]
     states, kept = [_draw_prior(ssm, num_chains, rng)], []
@@ -128,11 +128,14 @@ def _observe(
         drawn = [call(sampler, rng, x, t=int(t)) for x, t in zip(flat, times, strict=True)]
         values = np.stack([np.atleast_1d(np.asarray(y, dtype=float)) for y in drawn])
     else:
-        keys = jax.random.split(jax.random.key(int(rng.integers(2**31))), len(flat))
 
         def one(key, x, t, row):
-            return jnp.atleast_1d(jnp.asarray(call(sampler, key, x, t=t, inputs=row), dtype=float))
+            return jnp.asarray(call(sampler, key, x, t=t, inputs=row), dtype=float).reshape(-1)
 
-        rows = inputs_at(inputs, times)
-        values = jax.jit(jax.vmap(one))(keys, jnp.asarray(flat), jnp.asarray(times), rows)
+        @jax.jit
+        def all_of(seed, *args):
+            keys = jax.random.split(jax.random.key(seed), len(flat))
+            return jax.vmap(one)(keys, *args)
+
+        values = all_of(rng.integers(2**31), flat, times, inputs_at(inputs, times))
     return np.asarray(values, dtype=float).reshape(chains, steps, -1)

@@ -9,11 +9,12 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._checks import Numbers, as_floats
+from .._density.blocks import GaussianBlocks
 from .._density.box import Box, as_box
 from .._density.moments import moments
 from .._density.psd import AbstractDensity
-from .boxes import gaussian_box, simulated_box
-from .model import LinearGaussian, StateSpaceModel, call, keywords_of
+from .boxes import gaussian_box, simulated_or_prior_box
+from .model import AdditiveGaussian, LinearGaussian, StateSpaceModel, call, keywords_of
 from .noise import Noise, as_noise, log_normal
 
 BoxLike = Box | tuple[Numbers, Numbers]
@@ -58,13 +59,15 @@ def additive_gaussian(
     """x' = f(u) + N(0, Q),  y = h(x) + N(0, R),  x_0 ~ N(m0, P0).
 
     NaN coordinates of y are marginalised exactly. Everything may be traced, so that models can be
-    built inside `jax.grad`.
+    built inside `jax.grad`. `learn` works on a grid if the noise is wide enough for one; noise that
+    is small or singular, and states of more than four coordinates, are followed on all of R^d by
+    Gaussians, each with its own linearisation.
 
     Args:
         f: u (d,) -> mean of the new state (d,), a JAX function; may take `t` and `inputs`.
         h: x (d,) -> mean of the observation (p,), likewise.
-        Q: a variance, d variances, or a covariance matrix. Independent noise lets every axis be
-            learned apart; correlated noise is taken for d <= 2.
+        Q: a variance, d variances, or a covariance matrix. On a grid, independent noise lets every
+            axis be learned apart, and correlated noise is taken for d <= 2.
         R: a variance, p variances, or a covariance matrix.
         m0: mean of the first state.
         P0: its covariance, as for Q.
@@ -85,20 +88,16 @@ def additive_gaussian(
         )
     _check_map("f", f, mean, dim, inputs)
     num_seen = _check_map("h", h, mean, None, inputs)
-    noise, seen_noise = as_noise("Q", Q, dim), as_noise("R", R, num_seen)
-    prior = as_noise("P0", P0, dim)
-    if dim >= 3 and not noise.is_diagonal:
-        raise ValueError(
-            f"Q must be diagonal for a state of {dim} coordinates: rotate the state, z = V' x with "
-            "Q = V diag(q) V', so that the noise is independent from axis to axis, and pass q as a "
-            "vector. (A traced matrix cannot be looked at: pass its diagonal.)"
-        )
+    noise = as_noise("Q", Q, dim, singular=True)
+    seen_noise = as_noise("R", R, num_seen)
+    prior = as_noise("P0", P0, dim, singular=True)
 
     def move(u: Array, t: Any = None, inputs: Any = None) -> Array:
         return _vector(call(f, u, t=t, inputs=inputs))
 
+    bounded = True
     if state_box is None:
-        box = simulated_box(
+        box, bounded = simulated_or_prior_box(
             lambda key: mean + prior.draw(key),
             lambda key, u, t: move(u, t, inputs) + noise.draw(key),
             mean,
@@ -113,6 +112,16 @@ def additive_gaussian(
         log_prior=lambda x: prior.log_density(x - mean),
         state_box=box,
         observation_box=seen_box,
+        structure=AdditiveGaussian(
+            f,
+            h,
+            noise.matrix(),
+            seen_noise.matrix(),
+            mean,
+            prior.matrix(),
+            boxed=state_box is not None,
+            bounded=bounded,
+        ),
         **_transition_parts(f, noise),
         **_observation_parts(h, seen_noise),
     )
@@ -136,7 +145,10 @@ def linear_gaussian(
 ) -> StateSpaceModel:
     """x' = F u + b + N(0, Q),  y = H x + d + N(0, R),  x_0 ~ N(m0, P0).
 
-    The matrices stay with the model, as `ssm.structure`, for engines that use them.
+    The matrices stay with the model, as `ssm.structure`, and `learn` filters with them on all of
+    R^d: exactly if the sensor is linear, whatever the dimension. Q, R and P0 may be singular, as
+    long as H S H' + R is not for the covariances S that occur. With a `state_box` in at most two
+    dimensions the state is taken to live on that box instead.
 
     Args:
         F: transition matrix (d, d); a number if d = 1.
@@ -147,7 +159,8 @@ def linear_gaussian(
         P0: its covariance. Both may be None for a `prior` that is a PSD model.
         b: offset of the transition (d,).
         d: offset of the observation (p,).
-        prior: a PSD model (see `from_mixture`) or a function x -> log p(x), instead of a Gaussian.
+        prior: instead of a Gaussian, a PSD model, a mixture (`GaussianBlocks.mixture`), or a
+            function x -> log p(x).
         log_observation: x, y -> log G(x, y), instead of H, d and R.
         state_box: where the state lives. By default five standard deviations around the mean at
             every step up to `horizon`.
@@ -158,7 +171,7 @@ def linear_gaussian(
     dim = matrix.shape[0]
     if matrix.shape != (dim, dim):
         raise ValueError(f"F must be a square matrix, got shape {matrix.shape}")
-    noise = as_noise("Q", Q, dim)
+    noise = as_noise("Q", Q, dim, singular=True)
     shift = jnp.zeros(dim) if b is None else _as_offset("b", b, dim)
     mean, start, log_prior = _as_prior(prior, m0, P0, dim, state_box)
     if state_box is None:
@@ -187,6 +200,9 @@ def linear_gaussian(
         None if seen_noise is None else seen_noise.matrix(),
         mean,
         None if start is None else start.matrix(),
+        prior if isinstance(prior, AbstractDensity) else None,
+        prior is not None and not isinstance(prior, AbstractDensity),
+        state_box is not None,
     )
     return StateSpaceModel(
         log_prior=log_prior,
@@ -312,7 +328,7 @@ def _as_sensor(
         raise ValueError("H and R must be given, or log_observation instead of both")
     sensor = _as_matrix("H", H, None, dim)
     shift = jnp.zeros(len(sensor)) if d is None else _as_offset("d", d, len(sensor))
-    return sensor, as_noise("R", R, len(sensor)), shift
+    return sensor, as_noise("R", R, len(sensor), singular=True), shift
 
 
 def _as_prior(
@@ -322,8 +338,11 @@ def _as_prior(
     if isinstance(prior, AbstractDensity):
         if prior.dim != dim:
             raise ValueError(f"prior must have {dim} coordinates, as F has, got {prior.dim}")
-        mean, covariance = moments(prior)  # pyright: ignore[reportArgumentType]
-        start = as_noise("the covariance of prior", covariance, dim)
+        if isinstance(prior, GaussianBlocks):
+            mean, covariance = prior.moments()
+        else:
+            mean, covariance = moments(prior)  # pyright: ignore[reportArgumentType]
+        start = as_noise("the covariance of prior", covariance, dim, singular=True)
         return mean, start, lambda x: prior.log_density(x)
     known = m0 is not None and P0 is not None
     if not known and (prior is None or state_box is None):
@@ -332,7 +351,7 @@ def _as_prior(
             "state_box, does without them"
         )
     mean = None if m0 is None else _as_offset("m0", m0, dim)
-    start = None if P0 is None else as_noise("P0", P0, dim)
+    start = None if P0 is None else as_noise("P0", P0, dim, singular=True)
     if prior is not None:
         if not callable(prior):
             raise ValueError(

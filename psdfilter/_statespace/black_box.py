@@ -3,6 +3,7 @@
 Their distributions have `logpdf` and `rvs`; states are (N,) in one dimension, (N, d) in more.
 """
 
+from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,7 +30,8 @@ def from_particles(
     """X_0 ~ PX0(),  X_t | X_{t-1} = xp ~ PX(t, xp),  Y_t | X_t = x ~ PY(t, xp, x).
 
     `particles` observes the first state itself: filter with `first="observe"` for the same
-    likelihood. Transitions are learned whole, so that states have one or two coordinates.
+    likelihood. A transition with independent coordinates, `IndepProd`, is learned axis by axis;
+    others are learned whole, so that their states have one or two coordinates.
 
     Args:
         model: an instance of a `particles.state_space_models.StateSpaceModel`.
@@ -59,6 +61,7 @@ def from_particles(
         log_prior=wrapped.log_prior,
         log_transition=wrapped.log_transition_at if varying else wrapped.log_transition,
         log_observation=wrapped.log_observation,
+        log_transition_axis=wrapped.axis_function(varying),
         state_box=box,
         observation_box=seen_box,
         sample_observation=wrapped.sample_observation,
@@ -98,6 +101,29 @@ class _Wrapped:
 
     def log_transition(self, u: np.ndarray, x: np.ndarray) -> np.ndarray:
         return self.log_transition_at(u, x, t=1)
+
+    def axis_function(self, varying: bool) -> Callable[..., np.ndarray] | None:
+        """log Q_i(u, x_i) if PX is a product of laws of single coordinates."""
+        if self.dim == 1 or not self.is_product():
+            return None
+        return self.log_transition_axis_at if varying else self.log_transition_axis
+
+    def is_product(self) -> bool:
+        """Whether PX(t, xp) is an `IndepProd` of as many laws as the state has coordinates."""
+        with _seeded(_SEED):
+            old = np.asarray(self.model.PX0().rvs(size=2), dtype=float)
+        laws = getattr(self.model.PX(1, old), "dists", None)
+        if laws is None or len(laws) != self.dim:
+            return False
+        return all(getattr(law, "dim", None) == 1 and hasattr(law, "logpdf") for law in laws)
+
+    def log_transition_axis_at(
+        self, i: int, u: np.ndarray, x_i: Float[np.ndarray, " n"], *, t: int
+    ) -> np.ndarray:
+        return _logs(self.model.PX(t, self._out(u)).dists[i], x_i)
+
+    def log_transition_axis(self, i: int, u: np.ndarray, x_i: np.ndarray) -> np.ndarray:
+        return self.log_transition_axis_at(i, u, x_i, t=1)
 
     def log_observation(self, x: np.ndarray, y: np.ndarray, *, t: int) -> np.ndarray:
         states = self._out(x)

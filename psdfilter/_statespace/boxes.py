@@ -56,6 +56,20 @@ def simulated_box(
     return Box(jnp.minimum(chosen.lower, low), jnp.maximum(chosen.upper, high))
 
 
+def simulated_or_prior_box(
+    start: Callable[[Array], Array],
+    step: Callable[[Array, Array, Array], Array],
+    prior_mean: Float[Array, " d"],
+    prior_sd: Float[Array, " d"],
+) -> tuple[Box, bool]:
+    """The simulated box; if states run away, the prior's alone, and False."""
+    try:
+        return simulated_box(start, step, prior_mean, prior_sd), True
+    except ValueError:
+        width = jnp.where(prior_sd > 0, SPREAD * prior_sd, 1.0)
+        return Box(*jax.lax.stop_gradient((prior_mean - width, prior_mean + width))), False
+
+
 def box_of_paths(paths: Float[np.ndarray, "t n d"]) -> Box:
     """The box of simulated states; refuses those that ran away."""
     if not np.isfinite(paths).all():
@@ -89,4 +103,6 @@ def gaussian_box(
     low, high = jnp.min(means - deviations, axis=0), jnp.max(means + deviations, axis=0)
     if is_concrete(low) and not (np.isfinite(low).all() and np.isfinite(high).all()):
         raise ValueError("state_box must be given: F makes the state grow without bound")
+    # A coordinate that is known exactly and stays where it is still needs an interval.
+    low, high = jnp.where(high > low, low, low - 1.0), jnp.where(high > low, high, high + 1.0)
     return Box(*jax.lax.stop_gradient((low, high)))

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import equinox as eqx
@@ -11,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._density.box import Box
+from .._density.psd import AbstractDensity
 
 Inputs = Any
 
@@ -19,6 +21,12 @@ class LinearGaussian(eqx.Module):
     """x' = F u + b + N(0, Q),  y = H x + d + N(0, R),  x_0 ~ N(m0, P0): what is known of it.
 
     The sensor is None for another observation density, the prior's moments if they are not known.
+    Q, R and P0 may be singular.
+
+    Attributes:
+        prior: the law of x_0 if it is a model of this package and not N(m0, P0).
+        prior_is_function: it is only known as a function.
+        boxed: the state was said to live on a box, rather than on R^d.
     """
 
     F: Float[Array, "d d"]
@@ -29,6 +37,48 @@ class LinearGaussian(eqx.Module):
     R: Float[Array, "p p"] | None
     m0: Float[Array, " d"] | None
     P0: Float[Array, "d d"] | None
+    prior: AbstractDensity | None = None
+    prior_is_function: bool = eqx.field(static=True, default=False)
+    boxed: bool = eqx.field(static=True, default=False)
+
+
+class AdditiveGaussian(eqx.Module):
+    """x' = f(u) + N(0, Q),  y = h(x) + N(0, R),  x_0 ~ N(m0, P0).
+
+    f and h may take the keywords `t` and `inputs`, as the functions of a StateSpaceModel. Q and P0
+    may be singular.
+
+    Attributes:
+        boxed: the state was said to live on a box, rather than on R^d.
+        bounded: a box is known, if only by simulation.
+    """
+
+    f: Callable[..., Any] = eqx.field(static=True)
+    h: Callable[..., Any] = eqx.field(static=True)
+    Q: Float[Array, "d d"]
+    R: Float[Array, "p p"]
+    m0: Float[Array, " d"]
+    P0: Float[Array, "d d"]
+    boxed: bool = eqx.field(static=True, default=False)
+    bounded: bool = eqx.field(static=True, default=True)
+
+
+def _as_function(fn: Any) -> Any:
+    """A plain function for a callable that is a pytree: what is static must hold no arrays.
+
+    Methods of an Equinox module and modules that can be called are such; their arrays become part
+    of the function, as those of a closure are.
+    """
+    if not (callable(fn) and isinstance(fn, eqx.Module)):
+        return fn
+    module: Any = fn
+
+    def wrapped(*args: Any, **keywords: Any) -> Any:
+        return module(*args, **keywords)
+
+    wrapped.__name__ = type(fn).__name__
+    wrapped.__signature__ = inspect.signature(module)
+    return wrapped
 
 
 class StateSpaceModel(eqx.Module):
@@ -50,22 +100,27 @@ class StateSpaceModel(eqx.Module):
             2d-dimensional.
         sample_observation: key, x -> y, for sizing by simulated data and for posterior checks.
         vectorized: the functions are NumPy functions of points (n, d) instead; `log_transition`
-            then takes u (n, d) and x (n, d) row by row.
+            then takes u (n, d) and x (n, d) row by row, `log_transition_axis` i, u and x_i (n,).
         marginalizes_missing: `log_observation` takes y with some coordinates NaN and gives the
             density of the others; otherwise that takes a quadrature over `observation_box`.
-        structure: the matrices of a linear-Gaussian model, for engines that use them.
+        structure: the matrices of a linear-Gaussian model, or f, h, Q and R of one with additive
+            Gaussian noise, for engines that use them.
     """
 
-    log_prior: Callable[..., Any] = eqx.field(static=True)
-    log_transition: Callable[..., Any] = eqx.field(static=True)
-    log_observation: Callable[..., Any] = eqx.field(static=True)
+    log_prior: Callable[..., Any] = eqx.field(static=True, converter=_as_function)
+    log_transition: Callable[..., Any] = eqx.field(static=True, converter=_as_function)
+    log_observation: Callable[..., Any] = eqx.field(static=True, converter=_as_function)
     state_box: Box
     observation_box: Box | None = None
-    log_transition_axis: Callable[..., Any] | None = eqx.field(static=True, default=None)
-    sample_observation: Callable[..., Any] | None = eqx.field(static=True, default=None)
+    log_transition_axis: Callable[..., Any] | None = eqx.field(
+        static=True, default=None, converter=_as_function
+    )
+    sample_observation: Callable[..., Any] | None = eqx.field(
+        static=True, default=None, converter=_as_function
+    )
     vectorized: bool = eqx.field(static=True, default=False)
     marginalizes_missing: bool = eqx.field(static=True, default=False)
-    structure: LinearGaussian | None = None
+    structure: LinearGaussian | AdditiveGaussian | None = None
 
     def __check_init__(self):
         for name in ("log_prior", "log_transition", "log_observation"):
@@ -89,12 +144,30 @@ class StateSpaceModel(eqx.Module):
         return self.state_box.dim
 
     @property
+    def num_observed(self) -> int | None:
+        """How many coordinates y has; None if neither a box nor a sampler tells."""
+        if self.observation_box is not None:
+            return self.observation_box.dim
+        if self.sample_observation is None or self.vectorized:
+            return None
+        return _size_drawn(self.sample_observation, self.dim)
+
+    @property
     def is_time_varying(self) -> bool:
         """Whether the transition takes `t` or `inputs`."""
         names = keywords_of(self.log_transition)
         if self.log_transition_axis is not None:
             names = names | keywords_of(self.log_transition_axis)
         return bool(names)
+
+
+@lru_cache(maxsize=256)
+def _size_drawn(sampler: Callable[..., Any], dim: int) -> int | None:
+    if "inputs" in keywords_of(sampler):
+        return None
+    x = jax.ShapeDtypeStruct((dim,), jnp.float64)
+    shape = jax.eval_shape(lambda x: call(sampler, jax.random.key(0), x, t=1), x).shape
+    return shape[0] if len(shape) == 1 else 1
 
 
 def keywords_of(fn: Callable[..., Any]) -> frozenset[str]:
@@ -139,7 +212,7 @@ def log_transition_table(
     if ssm.vectorized:
         rows = np.repeat(np.asarray(u), x.shape[0], axis=0)
         columns = np.tile(np.asarray(x), (u.shape[0], 1))
-        values = call(ssm.log_transition, rows, columns, t=t, inputs=inputs)
+        values = log_transition_rows(ssm, group, rows, columns, t)
         return jnp.asarray(np.asarray(values, dtype=float).reshape(u.shape[0], x.shape[0]))
 
     def one(old: Array, new: Array) -> Array:
@@ -152,6 +225,16 @@ def log_transition_table(
         )
 
     return jax.vmap(lambda old: jax.vmap(lambda new: one(old, new))(x))(u)
+
+
+def log_transition_rows(
+    ssm: StateSpaceModel, group: tuple[int, ...], u: np.ndarray, x: np.ndarray, t: Any
+) -> Any:
+    """log Q_g(u_i, x_i) of a NumPy model, row by row."""
+    if len(group) == ssm.dim:
+        return call(ssm.log_transition, u, x, t=t)
+    assert ssm.log_transition_axis is not None
+    return call(ssm.log_transition_axis, group[0], u, x[:, 0], t=t)
 
 
 def log_observation_table(
@@ -168,6 +251,33 @@ def log_observation_table(
         return _scalar("log_observation", value)
 
     return jax.vmap(one)(x)
+
+
+def observation_box(ssm: StateSpaceModel, what: str) -> Box:
+    """The box of y, or an error that asks for it by name."""
+    if ssm.observation_box is None:
+        raise ValueError(
+            f"{what} needs observation_box: say where y lives, "
+            "StateSpaceModel(..., observation_box=psdfilter.Box(lower, upper))"
+        )
+    if ssm.observation_box.dim > 3:
+        raise ValueError(
+            f"{what} is a quadrature in at most 3 observed coordinates, got "
+            f"{ssm.observation_box.dim}"
+        )
+    return ssm.observation_box
+
+
+def log_observation_grid(
+    ssm: StateSpaceModel, x: Float[Array, "n d"], y: Float[Array, "k p"], t, row
+) -> Float[Array, "n k"]:
+    """log G(x_i, y_j)."""
+    if ssm.vectorized:
+        points = np.repeat(np.asarray(x), len(y), axis=0)
+        seen = np.tile(np.asarray(y), (len(x), 1))
+        values = call(ssm.log_observation, points, seen, t=None if t is None else int(t))
+        return jnp.asarray(np.asarray(values, dtype=float).reshape(len(x), len(y)))
+    return jax.vmap(lambda seen: log_observation_table(ssm, x, seen, t, row), out_axes=1)(y)
 
 
 def log_prior_table(ssm: StateSpaceModel, x: Float[Array, "n d"]) -> Float[Array, " n"]:

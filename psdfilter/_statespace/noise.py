@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import Numbers, as_floats, is_concrete
+from .._gaussian.linalg import psd_root
 
 _LOG_2PI = float(np.log(2 * np.pi))
 
@@ -65,7 +66,9 @@ class Noise(eqx.Module):
         if self.is_diagonal:
             out = white * jnp.sqrt(self.covariance)[None, :]
         else:
-            out = white @ jnp.linalg.cholesky(self.covariance).T
+            chol = jnp.linalg.cholesky(self.covariance)
+            root = jnp.where(jnp.all(jnp.isfinite(chol)), chol, psd_root(self.covariance))
+            out = white @ root.T
         return out if num is not None else out[0]
 
 
@@ -74,10 +77,11 @@ def log_normal(residual: Array, variance: Array) -> Array:
     return -0.5 * (jnp.square(residual) / variance + jnp.log(variance) + _LOG_2PI)
 
 
-def as_noise(name: str, value: Numbers, dim: int) -> Noise:
+def as_noise(name: str, value: Numbers, dim: int, *, singular: bool = False) -> Noise:
     """A number (variance of every coordinate), `dim` variances, or a covariance matrix.
 
-    A concrete matrix without correlations is kept as its diagonal; a traced one cannot be looked at
+    Only where `singular` is said, variances may be zero: the noise then has no density. A concrete
+    matrix without correlations is kept as its diagonal; a traced one cannot be looked at
     and stays a matrix.
     """
     array = as_floats(name, value)
@@ -92,13 +96,18 @@ def as_noise(name: str, value: Numbers, dim: int) -> Noise:
         return Noise(array)
     values = np.asarray(array)
     if values.ndim == 1:
-        if not (values > 0).all():
-            raise ValueError(f"{name} must hold positive variances, got {values}")
+        if not ((values >= 0) if singular else (values > 0)).all():
+            kind = "non-negative" if singular else "positive"
+            raise ValueError(f"{name} must hold {kind} variances, got {values}")
         return Noise(array)
     if np.abs(values - values.T).max() > 1e-10 * np.abs(values).max():
         raise ValueError(f"{name} must be symmetric; pass ({name} + {name}.T) / 2")
     lowest = np.linalg.eigvalsh(values)[0]
-    if not lowest > 1e-14 * np.abs(values).max():
+    if singular and not lowest >= -1e-12 * np.abs(values).max():
+        raise ValueError(
+            f"{name} must be positive semidefinite, but its smallest eigenvalue is {lowest:.6g}"
+        )
+    if not singular and not lowest > 1e-14 * np.abs(values).max():
         raise ValueError(
             f"{name} must be positive definite, so that the noise has a density, but its smallest "
             f"eigenvalue is {lowest:.6g}"

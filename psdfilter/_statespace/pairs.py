@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from .model import Inputs, StateSpaceModel, call
+from .model import Inputs, StateSpaceModel, call, log_transition_rows
 
 _BLOCK = 8192
 
@@ -40,6 +40,12 @@ def _observation_block(ssm, x, y, t, rows):
     return jax.vmap(one)(x, y, t, rows)
 
 
+@eqx.filter_jit
+def _prior_block(ssm, x, rows):
+    del rows
+    return jax.vmap(lambda point: _scalar_of(ssm.log_prior(point)))(x)
+
+
 def _in_blocks(fn: Callable[..., Any], arrays: tuple[np.ndarray, ...], rows: Any) -> np.ndarray:
     num = len(arrays[0])
     out = np.empty(num)
@@ -48,8 +54,8 @@ def _in_blocks(fn: Callable[..., Any], arrays: tuple[np.ndarray, ...], rows: Any
         # The last block is filled up with copies of its first point.
         index = np.arange(start, start + _BLOCK)
         index[stop - start :] = start
-        block = tuple(jnp.asarray(a[index]) for a in arrays)
-        part = None if rows is None else jax.tree.map(lambda a, i=index: jnp.asarray(a[i]), rows)
+        block = tuple(a[index] for a in arrays)
+        part = None if rows is None else jax.tree.map(lambda a, i=index: a[i], rows)
         out[start:stop] = np.asarray(fn(*block, part))[: stop - start]
     return out
 
@@ -71,10 +77,17 @@ def log_transition_pairs(
 ) -> Float[np.ndarray, " n"]:
     """log Q_g(u_i, x_i) at steps t_i."""
     if ssm.vectorized:
-        return _host(lambda i, s: call(ssm.log_transition, u[i], x[i], t=s), t, len(u))
+        return _host(lambda i, s: log_transition_rows(ssm, group, u[i], x[i], s), t, len(u))
     rows = inputs_at(inputs, t)
     fn = lambda *args: _transition_block(ssm, group, *args)  # noqa: E731
     return _in_blocks(fn, (u, x, t), rows)
+
+
+def log_prior_points(ssm: StateSpaceModel, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+    """log p(x_i)."""
+    if ssm.vectorized:
+        return np.asarray(ssm.log_prior(x), dtype=float).reshape(len(x))
+    return _in_blocks(lambda *args: _prior_block(ssm, *args), (x,), None)
 
 
 def log_observation_pairs(

@@ -10,10 +10,12 @@ _MODULES = {
     "GaussianPSD": "psdfilter._density.psd",
     "GeneralizedGaussianPSD": "psdfilter._density.generalized",
     "PairwiseGaussianPSD": "psdfilter._density.generalized",
+    "GaussianBlocks": "psdfilter._density.blocks",
     "AxisRegression": "psdfilter._inference.plan",
     "TransitionPlan": "psdfilter._inference.plan",
     "Plan": "psdfilter._inference.plan",
     "TransitionTables": "psdfilter._inference.nodes",
+    "JointObservation": "psdfilter._inference.joint",
     "LearnReport": "psdfilter._inference.report",
     "Sizing": "psdfilter._inference.model",
     "LearnedModel": "psdfilter._inference.model",
@@ -22,6 +24,13 @@ _MODULES = {
     "ClosedReport": "psdfilter._inference.closed_plan",
     "ClosedModel": "psdfilter._inference.closed",
     "FilterState": "psdfilter._inference.online",
+    "Bank": "psdfilter._inference.blocks.bank",
+    "Layout": "psdfilter._inference.blocks.bank",
+    "Dynamics": "psdfilter._inference.blocks.linear",
+    "Sensor": "psdfilter._inference.blocks.linear",
+    "BlocksReport": "psdfilter._inference.blocks.report",
+    "ExactModel": "psdfilter._inference.blocks.model",
+    "BlocksState": "psdfilter._inference.blocks.online",
 }
 
 # What a user may pass to `save`; the other classes are parts of these.
@@ -31,9 +40,12 @@ KINDS = (
     "GaussianPSD",
     "GeneralizedGaussianPSD",
     "PairwiseGaussianPSD",
+    "GaussianBlocks",
     "FilterState",
     "LearnedModel",
     "ClosedModel",
+    "ExactModel",
+    "BlocksState",
 )
 
 # Of a class that is no dataclass: what is written. Compiled functions it keeps are made anew.
@@ -58,6 +70,8 @@ def name_of(obj: Any) -> str | None:
 
 def field_names(cls: type) -> tuple[str, ...]:
     """The fields that are written; Equinox modules are dataclasses."""
+    if issubclass(cls, tuple):
+        return cls._fields  # pyright: ignore[reportAttributeAccessIssue]
     if dataclasses.is_dataclass(cls):
         return tuple(field.name for field in dataclasses.fields(cls))
     return _FIELDS[cls.__name__]
@@ -74,6 +88,8 @@ def build(cls: type, values: dict[str, Any]) -> Any:
         sizing = cls(values["by_observations"])
         sizing.resized = values["resized"]
         return sizing
+    if issubclass(cls, tuple):
+        return cls(**values)
     obj = object.__new__(cls)
     for name, value in values.items():
         object.__setattr__(obj, name, value)

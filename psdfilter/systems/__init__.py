@@ -9,6 +9,7 @@ from ._linear import kalman, linear_1d, linear_2d, linear_4d, matrices
 from ._lorenz63 import lorenz63
 from ._mixing import bounded_ar, noisy_logistic
 from ._pendulum import pendulum
+from ._pendulum_sde import pendulum_sde
 from ._range_only import range_only
 from ._reference import Reference
 from ._sine_map import sine_map
@@ -25,6 +26,7 @@ ALL: dict[str, System] = {
         ungm,
         theta_logistic,
         pendulum,
+        pendulum_sde,
         range_only,
         lorenz63,
         linear_1d,
@@ -50,6 +52,7 @@ __all__ = [
     "nile",
     "noisy_logistic",
     "pendulum",
+    "pendulum_sde",
     "range_only",
     "sine_map",
     "stochastic_volatility",

@@ -3,14 +3,14 @@
 import jax
 import numpy as np
 import pytest
-from helpers import box_of, box_rule, definition, make, rule, seeds, wide_rule
+from helpers import box_of, box_rule, definition, make, rule, seeds, slow, wide_rule
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import psdfilter as psd
 
 KINDS = st.sampled_from(["scattered_full", "mixture", "grid_rank_three"])
-DOMAINS = pytest.mark.parametrize(("dim", "whole"), [(1, True), (2, False)])
+DOMAINS = pytest.mark.parametrize(("dim", "whole"), [slow(1, True), (2, False)])
 
 
 @DOMAINS
@@ -33,6 +33,7 @@ def test_rank_truncation_loses_exactly_the_dropped_eigenvalues(dim, whole, kind,
     assert tv <= 2 * float(lost) / total * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_the_dropped_eigenvalues_are_the_smallest_of_the_mass_matrix():
     f, along = make("scattered_full", 3, 2), box_rule(2)
     delta = along.nodes[:, None, :] - np.asarray(f.anchors)[None]
@@ -44,7 +45,7 @@ def test_the_dropped_eigenvalues_are_the_smallest_of_the_mass_matrix():
         np.testing.assert_allclose(lost, eigenvalues[: f.rank - rank].sum(), rtol=1e-8)
 
 
-@DOMAINS
+@pytest.mark.parametrize(("dim", "whole"), [(1, True), slow(2, False)])
 @given(kind=KINDS, seed=seeds)
 @settings(max_examples=10)
 def test_projection_stays_psd_and_within_its_bound(dim, whole, kind, seed):
@@ -65,6 +66,7 @@ def test_projection_stays_psd_and_within_its_bound(dim, whole, kind, seed):
     assert error <= 2 * np.sqrt(float(both_lost) * total) * (1 + 1e-9) + 1e-7 * total
 
 
+@pytest.mark.slow
 def test_projection_is_exact_when_anchors_are_repeated():
     f = make("scattered_full", 8, 2)
     doubled = psd.GaussianPSD(
@@ -80,6 +82,7 @@ def test_projection_is_exact_when_anchors_are_repeated():
     assert float(lost) <= 1e-10 * float(psd.integral(doubled, box_of(2)))
 
 
+@pytest.mark.slow
 def test_a_posterior_of_order_81_is_carried_by_17_anchors():
     # The product of a predicted density and a likelihood, each on nine anchors, has 81: dense, and
     # smooth enough for far fewer.

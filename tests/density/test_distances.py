@@ -6,7 +6,7 @@ None of them has a closed form for PSD models; a single bump is a normal, for wh
 import jax
 import numpy as np
 import pytest
-from helpers import box_of, definition, make, rule, seeds
+from helpers import box_of, definition, make, rule, seeds, slow
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
@@ -53,7 +53,7 @@ def test_between_normals_in_two_and_three_dimensions():
         np.testing.assert_allclose(psd.entropy(q), entropy, rtol=rtol)
 
 
-@pytest.mark.parametrize("dim", [1, 2])
+@pytest.mark.parametrize("dim", [1, slow(2)])
 @given(kind=KINDS, other=KINDS, seed=seeds)
 @settings(max_examples=6)
 def test_against_quadrature_and_the_inequalities_that_hold_between_them(dim, kind, other, seed):
@@ -76,6 +76,7 @@ def test_against_quadrature_and_the_inequalities_that_hold_between_them(dim, kin
     assert float(kl) <= float(hilbert) * slack
 
 
+@pytest.mark.slow
 def test_identical_models_are_at_distance_zero_and_scales_do_not_matter():
     f, box = make("scattered_full", 1, 2), box_of(2)
     g = psd.scale(f, -700.0)
@@ -95,7 +96,7 @@ def test_distances_to_a_generalised_model():
     np.testing.assert_allclose(psd.total_variation(f, psd.generalize(f)), 0.0, atol=1e-9)
 
 
-@pytest.mark.parametrize("dim", [1, 2])
+@pytest.mark.parametrize("dim", [1, slow(2)])
 def test_the_mass_above_the_level_is_the_share(dim):
     f, box = make("scattered_full", 7, dim), box_of(dim)
     shares = np.array([0.1, 0.5, 0.9])

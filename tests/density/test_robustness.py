@@ -49,7 +49,7 @@ BAD = {
     ),
     "too large": (
         lambda f: psd.integral(psd.GaussianPSD([[0.0]], [1e200], 1.0)),
-        "no finite integral.*log_scale",
+        r"f\.factor must be finite, and so must the sum of its squares.*log_scale",
     ),
     "scale of a number": (lambda f: psd.scale(2.0, 1.0), "f must be a GaussianPSD"),
 }
@@ -70,17 +70,7 @@ def test_float32_mode_is_refused_by_boxes_and_points_too():
                 call()
 
 
-def test_bad_values_under_jit_stop_the_programme():
-    f = make("scattered_full", 0, 1)
-    masses = jax.jit(lambda upper: psd.integral(f, psd.Box([-1.0], upper)))
-    np.testing.assert_allclose(masses(jnp.array([0.5])), psd.integral(f, (-1.0, 0.5)), rtol=1e-13)
-    with pytest.raises(Exception, match="no finite integral"):
-        jax.block_until_ready(masses(jnp.array([jnp.nan])))
-    negative = jax.jit(lambda eta: psd.log_integral(psd.GaussianPSD(f.anchors, f.factor, eta)))
-    with pytest.raises(Exception, match="no finite integral"):
-        jax.block_until_ready(negative(-1.0))
-
-
+@pytest.mark.slow
 def test_what_does_not_depend_on_the_scale_does_not_feel_it():
     f, box = make("scattered_full", 2, 1), box_of(1)
     g, h = psd.scale(f, -1e5), psd.scale(f, 1e5)

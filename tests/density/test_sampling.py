@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import box_of, box_rule, definition, make
+from helpers import box_of, box_rule, definition, make, slow
 from scipy import stats
 
 import psdfilter as psd
@@ -61,7 +61,7 @@ def check_marginals(f, box, points):
         assert abs(cross.mean() - covariance[0, 1]) < 6 * cross.std() / np.sqrt(NUM)
 
 
-@pytest.mark.parametrize("dim", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("dim", [1, slow(2), slow(3)])
 def test_both_samplers_have_the_right_marginals_and_agree_on_a_rotated_axis(dim):
     for make_model in MODELS.values():
         f, box = make_model(dim), box_of(dim)
@@ -142,6 +142,7 @@ def test_draws_by_cdf_have_derivatives():
     np.testing.assert_allclose(jax.jit(jax.jacfwd(value))(0.0), numeric, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_zero_mass_is_an_error_also_under_jit():
     def run(factor):
         f = psd.GaussianPSD([[0.0]], factor, 1.0)

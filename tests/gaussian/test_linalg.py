@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import slow
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,13 +74,13 @@ def check_derivatives(factor, direction, root_fn):
     np.testing.assert_allclose(backward, forward, rtol=1e-10, atol=1e-12 * size)
 
 
-@pytest.mark.parametrize("rank", [1, 3, 6])
+@pytest.mark.parametrize("rank", [slow(1), 3, slow(6)])
 def test_derivatives_at_singular_matrices_match_finite_differences(rank):
     B, D = low_rank(3, rank, columns=rank), low_rank(4, rank, columns=rank)
     check_derivatives(B, D, lambda X: psd_root(X @ X.T))
 
 
-@pytest.mark.parametrize("rank", [2, 6])
+@pytest.mark.parametrize("rank", [2, slow(6)])
 def test_derivatives_of_shrunken_factors_match_finite_differences(rank):
     B, rng = low_rank(5, rank, columns=9), np.random.default_rng(6)
     # At full rank any direction; at a lower one a direction that keeps the range.

@@ -4,34 +4,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import check_against_reference, kalman, largest_distance, learned, slow
 
 import psdfilter as psd
 from psdfilter import systems
 
 
-def largest_distance(post, reference, every: int = 5) -> float:
-    """Largest int |p - q| over some times, both evaluated at the reference's nodes."""
-    times = range(0, reference.densities.shape[0], every)
-    return max(
-        float(reference.weights @ np.abs(np.asarray(post.density(t)(reference.nodes)) - q))
-        for t, q in ((t, reference.densities[t]) for t in times)
-    )
-
-
-def check_against_reference(name: str, tol: float, num_steps: int = 30) -> None:
-    system = systems.ALL[name]
-    _, ys = system.simulate(3, num_steps)
-    reference = system.reference(np.asarray(ys))
-    post = psd.run_filter(psd.learn(system(), tol), ys)
-    assert largest_distance(post, reference) <= tol
-    gaps = np.abs(np.asarray(post.log_likelihoods) - reference.log_likelihoods)
-    assert np.max(gaps) <= tol
-    weights = reference.densities * reference.weights[None, :]
-    np.testing.assert_allclose(post.mean, weights @ reference.nodes, atol=5 * tol)
-
-
-@pytest.mark.parametrize("tol", [1e-2, 1e-4])
-@pytest.mark.parametrize("name", ["sine_map", "stochastic_volatility"])
+@pytest.mark.parametrize(
+    ("name", "tol"),
+    [
+        slow("sine_map", 1e-2),
+        ("sine_map", 1e-4),
+        slow("stochastic_volatility", 1e-2),
+        slow("stochastic_volatility", 1e-4),
+    ],
+)
 def test_the_tolerance_holds_in_one_dimension(name, tol):
     check_against_reference(name, tol)
 
@@ -56,21 +43,7 @@ def test_every_tolerance_holds_in_two_dimensions(name, tol):
     check_against_reference(name, tol, num_steps=40)
 
 
-def kalman(ys, F, Q, H, R, mean, covariance):
-    """The textbook filter, predict first."""
-    means, covariances, logs = [], [], []
-    for y in ys:
-        mean, covariance = F @ mean, F @ covariance @ F.T + Q
-        S = H @ covariance @ H.T + R
-        gap = y - H @ mean
-        logs.append(-0.5 * (gap @ np.linalg.solve(S, gap) + np.log(np.linalg.det(2 * np.pi * S))))
-        gain = covariance @ H.T @ np.linalg.inv(S)
-        mean, covariance = mean + gain @ gap, covariance - gain @ H @ covariance
-        means.append(mean)
-        covariances.append(covariance)
-    return np.array(means), np.array(covariances), np.array(logs)
-
-
+@pytest.mark.slow
 def test_a_linear_gaussian_model_is_filtered_like_kalman():
     F, Q, H, R = (np.array([[v]]) for v in (0.9, 0.3, 1.0, 0.5))
     rng = np.random.default_rng(0)
@@ -87,7 +60,7 @@ def test_a_linear_gaussian_model_is_filtered_like_kalman():
 def sine():
     system = systems.sine_map
     _, ys = system.simulate(7, 20)
-    return psd.learn(system(), 1e-3), np.asarray(ys)
+    return learned("sine_map", 1e-3), np.asarray(ys)
 
 
 def test_online_steps_equal_the_scan(sine):
@@ -153,6 +126,7 @@ def test_all_missing_is_the_forecast_of_the_prior(sine):
     np.testing.assert_allclose(jnp.sum(post.densities * model.plan.node_weights()[None], 1), 1.0)
 
 
+@pytest.mark.slow
 def test_two_sensors_at_one_time_are_one_joint_observation(sine):
     model, _ = sine
     twice = psd.run_filter(model, [[0.3], [0.35], [0.2]], times=[1, 1, 2])
@@ -212,6 +186,7 @@ def test_a_density_is_a_psd_model(sine):
     np.testing.assert_allclose(covariance, post.covariance[6], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_error_estimate_is_close_to_the_error():
     system = systems.sine_map
     _, ys = system.simulate(11, 15)

@@ -49,6 +49,7 @@ def test_expectations(sine):
     np.testing.assert_allclose(got[:, 1], weights @ np.abs(z), atol=1e-2)
 
 
+@pytest.mark.slow
 def test_draws_from_the_marginals(sine):
     model, ys, reference = sine
     post = psd.run_filter(model, ys)
@@ -97,6 +98,7 @@ def test_pair_laws_have_the_smoothed_marginals(sine):
     np.testing.assert_allclose(w @ pair, smooth.densities[6], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_smoothed_paths_have_the_law_of_their_pairs(sine):
     model, ys, _ = sine
     smooth = psd.run_smoother(model, ys)
@@ -109,6 +111,7 @@ def test_smoothed_paths_have_the_law_of_their_pairs(sine):
     assert abs(products.mean() - expected) < 6 * products.std() / np.sqrt(1500)
 
 
+@pytest.mark.slow
 def test_forecasts_equal_monte_carlo(sine):
     model, ys, _ = sine
     post = psd.run_filter(model, ys)
@@ -131,6 +134,7 @@ def test_forecasts_equal_monte_carlo(sine):
     np.testing.assert_allclose(seen.leak, 0.0, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_probability_transforms_of_data_from_the_model_are_uniform():
     system = systems.stochastic_volatility
     _, ys = system.simulate(5, 150)
@@ -144,6 +148,7 @@ def test_probability_transforms_of_data_from_the_model_are_uniform():
     assert abs(residuals.std() - 1) < 6 / np.sqrt(300)
 
 
+@pytest.mark.slow
 def test_laws_of_y_ask_for_the_observation_box(sine):
     model, ys, _ = sine
     ssm = model.ssm
@@ -157,6 +162,7 @@ def test_laws_of_y_ask_for_the_observation_box(sine):
         _ = psd.forecast(post.model, post, 1).observations
 
 
+@pytest.mark.slow
 def test_a_model_without_a_sampler_is_sized_by_its_first_data(sine):
     model, ys, reference = sine
     ssm = model.ssm
@@ -169,6 +175,7 @@ def test_a_model_without_a_sampler_is_sized_by_its_first_data(sine):
         assert w @ np.abs(np.asarray(post.density(t)(z)) - reference.densities[t]) < 1e-3
 
 
+@pytest.mark.slow
 def test_single_missing_coordinates_are_marginalised():
     def build(**more):
         return psd.additive_gaussian(
@@ -205,6 +212,7 @@ def test_single_missing_coordinates_are_marginalised():
     np.testing.assert_allclose(exact.mean, by_quadrature.mean, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_poisson_count_is_an_observation():
     from jax.scipy.special import gammaln
 

@@ -122,6 +122,7 @@ def test_routes_agree_in_every_number(routes, field):
     assert worst(getattr(routes.nodes, field), truth) < TOL
 
 
+@pytest.mark.slow
 def test_routes_agree_in_densities(routes):
     box = routes.ssm.state_box
     unit = np.random.default_rng(3).uniform(-1, 1, (60, box.dim))
@@ -147,6 +148,7 @@ def test_order_is_constant_mass_one_and_weights_psd(routes):
     assert np.min(reference.eigenvalue_ratios) > -1e-14
 
 
+@pytest.mark.slow
 def test_kernel_means_give_a_positive_gram_matrix(routes):
     """W before any clipping, by grid midpoints and by all pairs: positive to rounding."""
     grid, t = routes.model.grid, 1
@@ -164,6 +166,7 @@ def test_kernel_means_give_a_positive_gram_matrix(routes):
     assert worst(W, gram * jnp.exp(log_scale)) < 1e-10
 
 
+@pytest.mark.slow
 def test_densities_of_the_closed_route_have_mass_one(routes):
     for t in (0, len(routes.reference.densities) - 1):
         density = routes.closed.density(t)
@@ -174,6 +177,7 @@ def test_densities_of_the_closed_route_have_mass_one(routes):
         assert worst(covariance, routes.closed.covariance[t]) < 1e-10
 
 
+@pytest.mark.slow
 def test_golden_filter_step():
     """maths.md: anchors (-1, 0, 1), eta = 1, a_pq = b_pq = 1 / (1 + |p - q|), y = 0.3."""
     line = np.asarray([-1.0, 0.0, 1.0])
@@ -247,6 +251,7 @@ def test_closed_in_the_plane():
         assert worst(getattr(closed, field), getattr(nodes, field)) < TOL
 
 
+@pytest.mark.slow
 def test_closed_takes_gaps_between_times_and_starts_at_the_prior():
     case = CASES["linear"]
     model, ys = case.closed(), case.ys.copy()
@@ -279,6 +284,7 @@ def test_closed_works_under_vmap_and_jit():
         assert worst(row, model.run(ys).log_likelihoods) < 1e-13
 
 
+@pytest.mark.slow
 def test_closed_names_the_step_without_mass():
     model = CASES["linear"].closed()
     ssm = model.ssm

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import learned as shared_model
 from helpers import make
 
 import psdfilter as psd
@@ -30,8 +31,8 @@ def same(a, b):
 
 @pytest.fixture(scope="module")
 def learned():
-    ssm = systems.sine_map()
-    return ssm, learn(ssm, 1e-2)
+    model = shared_model("sine_map", 1e-2)
+    return model.ssm, model
 
 
 DENSITIES = ["scattered_full", "grid_rank_three", "tiny_scale", "components", "shared_precision"]

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import slow
 
 from psdfilter._density.anchors import TensorGrid, expand
 from psdfilter._density.box import Box
@@ -110,7 +111,7 @@ def rank_one_error(model, f, box, ridge):
     [
         (lambda x: x[0] ** 2, INTERVAL),
         (wavy, INTERVAL),
-        (lambda x: jnp.sum(x**2), SQUARE),
+        slow(lambda x: jnp.sum(x**2), SQUARE),
     ],
     ids=["x^2", "several zeros", "x1^2 + x2^2"],
 )
@@ -137,6 +138,7 @@ def test_scale_and_units_do_not_matter():
     )
 
 
+@pytest.mark.slow
 def test_numpy_functions_log_densities_and_scattered_anchors():
     def black_box(x):
         return np.exp(-4 * np.asarray(x)[:, 0] ** 2)

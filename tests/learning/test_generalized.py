@@ -133,6 +133,7 @@ def test_report_is_honest_and_prints(root_fit):
     assert root_fit.model.rank == 1
 
 
+@pytest.mark.slow
 def test_each_loss_is_best_in_its_own_measure():
     # Trained on one grid, both fits are compared on that grid.
     x = grid(UNIT, 45)
@@ -210,6 +211,7 @@ def test_progress_shows_the_loss():
         assert bar._progress.tasks[0].completed == 0.5
 
 
+@pytest.mark.slow
 def test_black_box_and_plain_density():
     def values(x):
         return 0.3 * np.exp(-0.5 * ((x[:, 0] + 2.0) / 0.4) ** 2)

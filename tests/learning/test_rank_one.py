@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from helpers import slow
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,7 +55,11 @@ def independent_error(f, fit, dim, *, log=False, num=8000, seed=7):
     return np.max(np.abs(model - truth)) / max(truth.max(), 1.0)
 
 
-@pytest.mark.parametrize("name", REGISTRY)
+# The rest costs more to compile than it adds to these.
+QUICK = {"wave", "gaussian", "mixture", "bump_3d", "steep", "sine_transition", "zero_line", "edge"}
+
+
+@pytest.mark.parametrize("name", [n if n in QUICK else slow(n) for n in REGISTRY])
 def test_tolerance_is_honoured(name):
     dim, f = REGISTRY[name]
     fit = learn_rank_one(f, unit_box(dim), tol=1e-3)
@@ -75,6 +80,7 @@ def test_tolerances_are_honoured(name, tol):
     assert fit.report.coefficient_l2 < 1e2
 
 
+@pytest.mark.slow
 @given(
     st.floats(-1.2, 1.2),
     st.floats(0.02, 3.0),
@@ -158,6 +164,7 @@ def test_a_second_call_does_not_compile_again():
     assert len(traces) - first <= 1  # one abstract look at its shape
 
 
+@pytest.mark.slow
 def test_own_grid_and_points():
     box = unit_box(2)
     anchors, precision = padded_grid(box, (48, 24), pad=1.75)
@@ -179,7 +186,7 @@ def test_precision_alone_makes_a_grid():
     assert fit.report.met
 
 
-@pytest.mark.parametrize("kind", ["uniform", "sobol"])
+@pytest.mark.parametrize("kind", [slow("uniform"), "sobol"])
 def test_random_anchors_reach_the_tolerance(kind):
     dim, f = REGISTRY["exponential_model"]
     fit = learn_rank_one(
@@ -189,6 +196,7 @@ def test_random_anchors_reach_the_tolerance(kind):
     assert independent_error(f, fit, dim) <= 2e-2
 
 
+@pytest.mark.slow
 def test_own_scattered_anchors():
     box = unit_box(1)
     anchors = uniform_points(box, 60, key=jax.random.key(3))

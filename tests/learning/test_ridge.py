@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import slow
 
 from psdfilter._density.anchors import TensorGrid
 from psdfilter._learning.axes import Axis
@@ -37,7 +38,7 @@ def oracle(anchors, points, precision, ridge, values):
 
 
 @pytest.mark.parametrize("ridge", [1e-2, 1e-5])
-@pytest.mark.parametrize("dim", [1, 2, 3])
+@pytest.mark.parametrize("dim", [slow(1), 2, slow(3)])
 def test_solvers_match_the_normal_equations(dim, ridge):
     anchors, points, precision, values = problem(dim)
     expected = oracle(anchors, points, precision, ridge, values)
@@ -61,6 +62,7 @@ def test_many_right_hand_sides():
             np.testing.assert_allclose(together[:, i], solver.solve(columns[:, i]), atol=1e-10)
 
 
+@pytest.mark.slow
 def test_transformations():
     anchors, points, precision, values = problem(2)
     solver = TensorRidge(anchors, points, precision, 1e-6)

@@ -143,6 +143,7 @@ def test_faces_of_the_box_carry_no_bias():
     assert np.trapezoid(np.abs(values - 0.5), LINE) < 0.05
 
 
+@pytest.mark.slow
 def test_two_dimensional_density():
     rng = np.random.default_rng(1)
     cov = np.array([[0.04, 0.024], [0.024, 0.04]])

@@ -147,15 +147,15 @@ def test_samples_have_the_law_of_the_observation():
         ({"f": 3.0}, "f must be a function"),
         ({"f": lambda u: jnp.zeros(3)}, r"f must return shape \(2,\)"),
         ({"h": lambda x: jnp.zeros((2, 2))}, "h must return a vector"),
-        ({"Q": [1.0, -1.0]}, "Q must hold positive variances"),
+        ({"Q": [1.0, -1.0]}, "Q must hold non-negative variances"),
         ({"Q": np.eye(3)}, "Q must be a variance, 2 variances"),
-        ({"Q": [[1.0, 1.0], [1.0, 1.0]]}, "Q must be positive definite"),
+        ({"Q": [[1.0, 2.0], [2.0, 1.0]]}, "Q must be positive semidefinite"),
+        ({"R": [1.0, 0.0, 1.0]}, "R must hold positive variances"),
         ({"Q": [[1.0, 0.5], [0.0, 1.0]]}, "Q must be symmetric"),
         ({"R": [1.0, np.nan, 1.0]}, "R must be finite"),
         ({"m0": [[0.0, 0.0]]}, r"m0 must have shape \(d,\)"),
         ({"state_box": ([0.0], [1.0])}, "state_box must have 2 coordinates"),
         ({"f": lambda u, inputs: u, "state_box": None}, "state_box must be given"),
-        ({"f": lambda u: 1e9 * u**3, "state_box": None}, "state_box must be given"),
     ],
 )
 def test_bad_input_is_named(change, message):
@@ -172,7 +172,18 @@ def test_bad_input_is_named(change, message):
         additive_gaussian(**(given | change))
 
 
-def test_correlated_noise_in_three_dimensions_says_to_rotate():
-    Q = np.eye(3) + 0.1
-    with pytest.raises(ValueError, match="rotate the state"):
-        additive_gaussian(lambda u: u, lambda x: x, Q, 1.0, np.zeros(3), 1.0)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"Q": np.eye(3) + 0.1}, "rotate the state"),
+        ({"Q": [1.0, 1.0, 0.0]}, "Q is singular"),
+        ({"P0": [1.0, 0.0, 1.0]}, "P0 is singular"),
+        ({"f": lambda u: 1e9 * u**3}, "no state_box was given"),
+    ],
+)
+def test_a_grid_that_cannot_serve_says_why(change, message):
+    given = {"f": lambda u: 0.5 * u, "h": lambda x: x, "Q": 1.0, "R": 1.0, "P0": 1.0}
+    ssm = additive_gaussian(m0=np.zeros(3), **(given | change))
+    with pytest.raises(ValueError, match=message):
+        psd.learn(ssm, engine="nodes")
+    assert "linearized" in str(psd.learn(ssm).report)

@@ -13,6 +13,8 @@ from psdfilter._statespace.black_box import from_particles
 
 
 class Normal:
+    dim = 1
+
     def __init__(self, loc=0.0, scale=1.0):
         self.loc, self.scale = loc, scale
 
@@ -27,13 +29,13 @@ class Independent:
     """As `IndepProd` of particles."""
 
     def __init__(self, *laws):
-        self.laws = laws
+        self.dists = laws
 
     def logpdf(self, x):
-        return sum(law.logpdf(x[..., i]) for i, law in enumerate(self.laws))
+        return sum(law.logpdf(x[..., i]) for i, law in enumerate(self.dists))
 
     def rvs(self, size=None):
-        return np.stack([law.rvs(size=size) for law in self.laws], axis=1)
+        return np.stack([law.rvs(size=size) for law in self.dists], axis=1)
 
 
 class Volatility:
@@ -71,6 +73,21 @@ class Plane:
         return Independent(Normal(x[:, 0], 0.3), Normal(x[:, 0] * x[:, 1], 0.2))
 
 
+class Cube:
+    """Three coordinates that know nothing of each other."""
+
+    rho, sd, sensor = (0.6, 0.4, 0.7), (0.5, 0.6, 0.4), (0.5, 0.6, 0.7)
+
+    def PX0(self):
+        return Independent(*(Normal(0.0, 0.6) for _ in range(3)))
+
+    def PX(self, t, xp):
+        return Independent(*(Normal(self.rho[i] * xp[:, i], self.sd[i]) for i in range(3)))
+
+    def PY(self, t, xp, x):
+        return Independent(*(Normal(x[:, i], self.sensor[i]) for i in range(3)))
+
+
 class Lagged(Volatility):
     def PY(self, t, xp, x):
         return Normal(0.0 if xp is None else 0.5 * xp, np.exp(0.5 * x))
@@ -97,6 +114,36 @@ def test_states_and_observations_of_two_coordinates():
     expected = expected + stats.norm.logpdf(y[:, 1], x[:, 0] * x[:, 1], 0.2)
     np.testing.assert_allclose(ssm.log_observation(x, y, t=0), expected)
     assert ssm.sample_observation(np.random.default_rng(0), x[0], t=1).shape == (2,)
+
+
+def test_independent_coordinates_are_factored():
+    ssm = from_particles(Plane())
+    u, x = np.array([[0.5, 1.0], [0.1, 0.2]]), np.array([[0.4, 0.6], [0.3, -0.2]])
+    parts = [ssm.log_transition_axis(i, u, x[:, i]) for i in range(2)]
+    np.testing.assert_allclose(parts[1], stats.norm.logpdf(x[:, 1], 0.3 * u[:, 1], 0.4))
+    np.testing.assert_allclose(sum(parts), ssm.log_transition(u, x))
+    assert from_particles(Volatility()).log_transition_axis is None
+
+
+@pytest.mark.slow
+def test_three_independent_coordinates():
+    """The likelihood of a product is the product of three Kalman filters."""
+    cube, rng = Cube(), np.random.default_rng(4)
+    ys = rng.normal(size=(6, 3))
+    model = learn(from_particles(cube, state_box=([-3.2] * 3, [3.2] * 3)), 3e-2)
+    assert len(model.plan.transitions) == 3
+    post = run_filter(model, ys)
+    total = np.zeros(6)
+    for i in range(3):
+        mean, variance = 0.0, 0.36
+        for t in range(6):
+            mean, variance = cube.rho[i] * mean, cube.rho[i] ** 2 * variance + cube.sd[i] ** 2
+            spread = variance + cube.sensor[i] ** 2
+            total[t] += stats.norm.logpdf(ys[t, i], mean, np.sqrt(spread))
+            gain = variance / spread
+            mean, variance = mean + gain * (ys[t, i] - mean), (1 - gain) * variance
+            np.testing.assert_allclose(post.mean[t, i], mean, atol=3e-2)
+    np.testing.assert_allclose(post.log_likelihoods, total, atol=3e-2)
 
 
 def test_time_variation_is_found_or_told():

@@ -78,7 +78,7 @@ def test_psd_prior_and_other_observation():
         ({"b": [1.0]}, r"b must have shape \(2,\)"),
         ({"log_observation": lambda x, y: 0.0}, "log_observation stands instead"),
         ({"prior": 3.0}, "prior must be a PSD model or a function"),
-        ({"Q": np.diag([1.0, 0.0])}, "Q must be positive definite"),
+        ({"Q": [[1.0, 2.0], [2.0, 1.0]]}, "Q must be positive semidefinite"),
     ],
 )
 def test_bad_input_is_named(change, message):

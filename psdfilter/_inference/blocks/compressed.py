@@ -1,0 +1,349 @@
+"""Linear-Gaussian dynamics with any observation density, followed by a mixture of fixed size."""
+
+import time
+from functools import partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from ... import _results
+from ..._checks import Numbers, as_count, is_concrete
+from ..._statespace.model import Inputs, StateSpaceModel, call
+from .bank import Bank, Layout
+from .engine import Sizes, observe_mixture
+from .linear import Dynamics
+from .measured import measured_coordinates, measured_directions
+from .mixture import Mixture, moments, moved, padded
+from .model import AbstractBlocksModel, prior_blocks
+from .nonlinear_model import as_bank, as_mixture
+from .nonlinear_paths import smoothed_laws
+from .online import BlocksState, init_blocks, predict_blocks
+from .paths import draw_linear, sample_paths
+from .posterior import BlocksForecast, BlocksPosterior, BlocksSmoother
+from .report import BlocksReport
+from .run import forecast_blocks, raise_failure
+from .series import BlockSeries, as_block_series
+
+MAX_DIM = 6
+_LEAST, _MOST = 16, 512
+# Of the posterior, misplaced by one step: beyond this the step counts as unresolved.
+_UNRESOLVED = 0.5
+# Paths of the smoother: 3 % of a standard deviation in its means.
+_PATHS, _SEED = 1024, 20_240_101
+
+
+class Setup(NamedTuple):
+    """Everything static: what is compiled for."""
+
+    log_observation: Any
+    measured: tuple[tuple[float, ...], ...]
+    sizes: Sizes
+
+    def likelihood(self, y: Array, t: Any, row: Any) -> Any:
+        """x -> log G(x, y)."""
+        return lambda x: _scalar(call(self.log_observation, x, y, t=t, inputs=row))
+
+
+def _scalar(value: Any) -> Array:
+    return jnp.asarray(value, dtype=jnp.float64).reshape(())
+
+
+class Found:
+    """The measured directions, once data have shown them; an object, because models are frozen."""
+
+    def __init__(self, measured: np.ndarray | None):
+        """Known beforehand, or None."""
+        self.measured = measured
+
+
+class CompressedModel(AbstractBlocksModel):
+    """x' = F u + b + N(0, Q),  y | x ~ G(x, y) with G a function of at most three directions.
+
+    What `learn` returns for `linear_gaussian(..., log_observation=...)`, and every inference
+    function takes. Transitions are exact; at an observation every Gaussian is tilted by G, split
+    where the result would not be Gaussian, and the mixture merged back to its size.
+    """
+
+    dynamics: Dynamics
+    prior: Mixture
+    log_observation: Any = eqx.field(static=True)
+    sizes: Sizes = eqx.field(static=True)
+    report: BlocksReport = eqx.field(static=True)
+    found: Found = eqx.field(static=True)
+
+    @property
+    def dim(self) -> int:
+        """Number of coordinates of the state."""
+        return self.dynamics.F.shape[0]
+
+    @property
+    def layout(self) -> Layout:
+        """Of the banks: positive weights, one component in each block."""
+        return Layout()
+
+    def start(self) -> Bank:
+        """The law before anything has been seen."""
+        return as_bank(self.prior)
+
+    def _setup(self, ys: Any, steps: Any, rows: Any) -> Setup:
+        """What to compile for; concrete data show the measured directions, if nobody named them."""
+        if self.found.measured is None:
+            if self.dim <= 1:
+                self.found.measured = np.eye(1)
+            elif not all(is_concrete(a) for a in jax.tree.leaves((self, ys, steps, rows))):
+                raise ValueError(
+                    "under jit, vmap or grad the measured coordinates cannot be found from data: "
+                    "filter a concrete series first, or name them, learn(..., measured=(0, 1))"
+                )
+            else:
+                self.found.measured = measured_directions(
+                    lambda x, y, t, row: Setup(self.log_observation, (), self.sizes).likelihood(
+                        y, t, row
+                    )(x),
+                    self.prior,
+                    self.dynamics,
+                    np.asarray(ys),
+                    np.asarray(steps),
+                    rows,
+                )
+        static = tuple(tuple(float(v) for v in row) for row in self.found.measured)
+        return Setup(self.log_observation, static, self.sizes)
+
+    def run(
+        self,
+        ys: Numbers,
+        *,
+        first: str = "predict",
+        inputs: Inputs = None,
+        times: Numbers | None = None,
+        keep: str = "densities",
+        throw: bool = True,
+    ) -> BlocksPosterior:
+        """`run_filter`."""
+        if keep not in ("densities", "summaries"):
+            raise ValueError(f'keep must be "densities" or "summaries", got {keep!r}')
+        series = as_block_series(ys, None, first, inputs, times)
+        _refuse_gaps(series.ys)
+        setup = self._setup(series.ys, series.steps, series.rows)
+        post = _filter(self, setup, series, keep == "densities")
+        if throw and is_concrete(post.codes):
+            raise_failure(np.asarray(post.codes))
+        return post
+
+    def smooth(
+        self,
+        ys: Numbers,
+        *,
+        first: str = "predict",
+        inputs: Inputs = None,
+        times: Numbers | None = None,
+        throw: bool = True,
+    ) -> BlocksSmoother:
+        """`run_smoother`, by paths drawn backwards; seeded, so that it gives the same again."""
+        post = self.run(ys, first=first, inputs=inputs, times=times, throw=throw)
+        laws, layout = post._banks()
+        key = jax.random.key(_SEED)
+        drawn = draw_linear(laws, layout, self.dynamics, post.series.hops, key, _PATHS)
+        bank, mean, covariance = smoothed_laws(drawn, self.sizes.order)
+        return BlocksSmoother(
+            filtered=post,
+            laws=bank,
+            layout=layout,
+            mean=mean,
+            covariance=covariance,
+            method="backward sampling",
+        )
+
+    def sample_paths(
+        self, post: BlocksPosterior, key: PRNGKeyArray, num: int
+    ) -> Float[Array, "k t d"]:
+        """Paths from the joint law of all states."""
+        return sample_paths(post, key, num)
+
+    def forecast(self, post: Any, steps: int, *, inputs: Inputs = None) -> BlocksForecast:
+        """`forecast`."""
+        del inputs  # of the observation only
+        return forecast_blocks(self, post, steps)
+
+    def init(self) -> BlocksState:
+        """`init`: the state of an online filter."""
+        return init_blocks(self)
+
+    def predict(self, state: BlocksState, *, inputs: Inputs = None) -> BlocksState:
+        """`predict`: one transition."""
+        del inputs  # of the observation only
+        return predict_blocks(self, state)
+
+    def update(self, state: BlocksState, y: Numbers, *, inputs: Inputs = None) -> BlocksState:
+        """`update`: one observation."""
+        seen = jnp.atleast_1d(jnp.asarray(y, dtype=jnp.float64))
+        if seen.ndim != 1:
+            raise ValueError(f"y must have shape (p,), got {seen.shape}")
+        _refuse_gaps(seen[None])
+        rows = jax.tree.map(lambda a: jnp.asarray(a)[None], inputs)
+        if self.found.measured is None and bool(jnp.all(jnp.isnan(seen))):
+            return state
+        setup = self._setup(seen[None], jnp.asarray(state.step)[None], rows)
+        bank, log_mass, code = _update(state.bank, seen, state.step, inputs, setup)
+        code = jnp.where(state.code == _results.OK, code, state.code)
+        return BlocksState(bank, state.layout, state.log_likelihood + log_mass, state.step, code)
+
+
+def _refuse_gaps(ys: Array) -> None:
+    if not is_concrete(ys) or ys.shape[1] == 1:
+        return
+    gaps = np.isnan(np.asarray(ys))
+    partly = np.flatnonzero(gaps.any(axis=1) & ~gaps.all(axis=1))
+    if partly.size:
+        raise ValueError(
+            f"ys[{int(partly[0])}] misses some of its coordinates, which a log_observation cannot "
+            "be integrated over here. Set the whole row to NaN, or give each sensor a row of its "
+            "own with times= and NaN"
+        )
+
+
+class Record(NamedTuple):
+    """What a step leaves behind beside the law itself."""
+
+    log_mass: Float[Array, ""]
+    error: Float[Array, ""]
+    loss: Float[Array, ""]
+    seen: Array
+    code: Int[Array, ""]
+
+
+def correct_mixture(
+    mixture: Mixture, y: Float[Array, " p"], t: Any, row: Any, setup: Setup
+) -> tuple[Mixture, Record]:
+    """Bayes' rule; a missing or an impossible observation leaves the mixture as it is."""
+    infinite = jnp.any(jnp.isinf(y))
+    missing = jnp.any(jnp.isnan(y)) | infinite
+    safe = jnp.where(missing, 0.0, y)
+    nothing = jnp.zeros(())
+
+    def use(before: Mixture) -> tuple[Mixture, Record]:
+        measured = np.asarray(setup.measured)
+        out = observe_mixture(before, measured, setup.likelihood(safe, t, row), setup.sizes)
+        good = jnp.isfinite(out.log_mass)
+        after = jax.tree.map(lambda a, b: jnp.where(good, a, b), out.mixture, before)
+        code = jnp.where(out.fit_error > _UNRESOLVED, _results.UNRESOLVED, _results.OK)
+        code = jnp.where(good, code, _results.NO_MASS)
+        log_mass = jnp.where(good, out.log_mass, -jnp.inf)
+        return after, Record(log_mass, out.fit_error, out.loss, good, code)
+
+    def skip(before: Mixture) -> tuple[Mixture, Record]:
+        code = jnp.where(infinite, _results.BAD_OBSERVATION, _results.OK)
+        log_mass = jnp.where(infinite, -jnp.inf, 0.0)
+        return before, Record(log_mass, nothing, nothing, jnp.asarray(False), code)
+
+    return jax.lax.cond(missing, skip, use, mixture)
+
+
+def _move_hops(mixture: Mixture, dynamics: Dynamics, hops: Array, single_hop: bool) -> Mixture:
+    if not single_hop:
+        return jax.lax.fori_loop(0, hops, lambda _, m: moved(m, *dynamics), mixture)
+    ahead = moved(mixture, *dynamics)
+    return jax.tree.map(lambda new, old: jnp.where(hops > 0, new, old), ahead, mixture)
+
+
+@partial(jax.jit, static_argnums=(3, 4))
+def _run(prior: Mixture, dynamics: Dynamics, series: BlockSeries, setup: Setup, keep: bool):
+    def step(mixture: Mixture, at: Any):
+        y, t, hop, row = at
+        mixture = _move_hops(mixture, dynamics, hop, series.single_hop)
+        mixture, record = correct_mixture(mixture, y, t, row, setup)
+        return mixture, (as_bank(mixture) if keep else None, record, moments(mixture))
+
+    rows = (series.ys, series.steps, series.hops, series.rows)
+    last, (laws, record, (mean, covariance)) = jax.lax.scan(step, prior, rows)
+    return as_bank(last), laws, record, mean, covariance
+
+
+def _filter(
+    model: CompressedModel, setup: Setup, series: BlockSeries, keep: bool
+) -> BlocksPosterior:
+    last, laws, record, mean, covariance = _run(model.prior, model.dynamics, series, setup, keep)
+    return BlocksPosterior(
+        model=model,
+        series=series,
+        log_likelihoods=record.log_mass,
+        mean=mean,
+        covariance=covariance,
+        codes=record.code,
+        seen=record.seen,
+        fit_errors=record.error,
+        compression_losses=record.loss,
+        last=last,
+        laws=laws,
+        layout=model.layout,
+    )
+
+
+@partial(jax.jit, static_argnums=4)
+def _update(bank: Bank, y: Array, step: Array, row: Any, setup: Setup):
+    mixture, record = correct_mixture(as_mixture(bank), y, step, row, setup)
+    return as_bank(mixture), record.log_mass, record.code
+
+
+def sizes_for(order: int) -> Sizes:
+    """Everything that follows from the number of components kept."""
+    return Sizes(order=order, capacity=2 * order, rounds=4, target=3.0 / order)
+
+
+def learn_compressed(
+    ssm: StateSpaceModel,
+    tol: float,
+    reason: str,
+    *,
+    order: int | None = None,
+    measured: Any = None,
+) -> CompressedModel:
+    """The engine for linear-Gaussian dynamics and a `log_observation`."""
+    started = time.perf_counter()
+    structure = ssm.structure
+    assert structure is not None
+    if ssm.dim > MAX_DIM:
+        raise ValueError(
+            f"the state must have at most {MAX_DIM} coordinates for a log_observation, got "
+            f"{ssm.dim}; a particle filter may serve better"
+        )
+    blocks = prior_blocks(structure)  # pyright: ignore[reportArgumentType]
+    if blocks is None or not blocks.is_mixture:
+        raise ValueError(
+            "prior must be Gaussian or a mixture of Gaussians (GaussianBlocks.mixture) for a "
+            "log_observation with these dynamics"
+        )
+    if order is None:
+        order = int(np.clip(2 ** round(np.log2(64 * (0.01 / tol) ** (1 / 3))), _LEAST, _MOST))
+        chosen = f"from tol = {tol:g}; see post.error_estimates, and learn(..., order=)"
+    else:
+        order = as_count("order", order, least=4)
+        chosen = "as given"
+    sizes = sizes_for(order)
+    prior = Mixture(blocks.log_weights, blocks.means[:, 0, :], blocks.covariance)
+    weights = prior.log_weights - jax.scipy.special.logsumexp(prior.log_weights)
+    prior = prior._replace(log_weights=weights)
+    if prior.size > order:
+        raise ValueError(
+            f"order must be at least {prior.size}, the order of the prior, got {order}"
+        )
+    found = Found(None if measured is None else measured_coordinates("measured", measured, ssm.dim))
+    choices = (
+        ("order", chosen),
+        ("splits", f"up to {sizes.capacity} components at an observation, {sizes.rounds} rounds"),
+        ("compression", "merge, moments preserved"),
+    )
+    report = BlocksReport("compressed", reason, order, choices, time.perf_counter() - started)
+    dynamics = Dynamics(structure.F, structure.b, structure.Q)  # pyright: ignore
+    return CompressedModel(
+        dynamics=dynamics,
+        prior=padded(prior, order),
+        log_observation=ssm.log_observation,
+        sizes=sizes,
+        report=report,
+        found=found,
+    )

@@ -1,0 +1,79 @@
+"""Grid or Gaussians for additive noise: by the noise's share of the box."""
+
+from typing import Any
+
+import numpy as np
+
+from ..._checks import is_traced
+from ..._statespace.model import AdditiveGaussian, StateSpaceModel
+from .nonlinear_model import LinearizedModel, learn_linearized
+
+# The least standard deviation of the noise, as a share of the box's half-width, that a grid of
+# tolerable size resolves, by the number of coordinates.
+RESOLVED = {1: 1 / 200, 2: 1 / 30, 3: 1 / 10, 4: 1 / 10}
+
+
+def noise_share(ssm: StateSpaceModel, structure: Any) -> float:
+    """The smallest standard deviation of the noise over the half-width, in any direction."""
+    half = np.asarray(ssm.state_box.half_width)
+    unit = np.asarray(structure.Q) / np.outer(half, half)
+    return float(np.sqrt(max(np.linalg.eigvalsh(unit)[0], 0.0)))
+
+
+def grid_obstacle(ssm: StateSpaceModel, structure: AdditiveGaussian) -> str | None:
+    """Why no grid can serve, whatever its size; None if one can."""
+    for name, matrix, what in (
+        ("Q", structure.Q, "transition"),
+        ("P0", structure.P0, "prior"),
+    ):
+        values = np.linalg.eigvalsh(np.asarray(matrix))
+        if values[0] <= 1e-14 * values[-1]:
+            return f"{name} is singular, so that the {what} has no density"
+    if not structure.bounded:
+        return "no state_box was given, and simulated states became infinite or NaN"
+    if ssm.dim > max(RESOLVED):
+        return f"a grid has no place for {ssm.dim} coordinates"
+    if ssm.dim >= 3 and ssm.log_transition_axis is None:
+        return (
+            f"Q must be diagonal for a grid in {ssm.dim} coordinates: rotate the state, z = V' x "
+            "with Q = V diag(q) V', so that the noise is independent from axis to axis, and pass q "
+            "as a vector"
+        )
+    return None
+
+
+def require_grid(ssm: StateSpaceModel, engine: str) -> None:
+    """Refuse an engine on a grid for a model that has none."""
+    structure = ssm.structure
+    if not isinstance(structure, AdditiveGaussian) or is_traced((structure, ssm.state_box)):
+        return
+    obstacle = grid_obstacle(ssm, structure)
+    if obstacle is not None:
+        raise ValueError(f'engine="{engine}" cannot serve: {obstacle}. engine="blocks" can')
+
+
+def choose_linearized(
+    ssm: StateSpaceModel,
+    structure: AdditiveGaussian,
+    engine: str,
+    tol: float,
+    order: int | None = None,
+) -> LinearizedModel | None:
+    """The model on R^d; None if "auto" leaves it to a grid."""
+    if engine == "blocks":
+        return learn_linearized(ssm, tol, "asked for", order)
+    if is_traced((structure, ssm.state_box)):
+        return None
+    obstacle = grid_obstacle(ssm, structure)
+    if obstacle is not None:
+        return learn_linearized(ssm, tol, obstacle.partition(":")[0], order)
+    share, least = noise_share(ssm, structure), RESOLVED[ssm.dim]
+    if share >= least:
+        return None
+    return learn_linearized(
+        ssm,
+        tol,
+        f"the noise is {share:.1e} of the box's half-width, and a grid in {ssm.dim}-d needs "
+        f"{least:.1e}",
+        order,
+    )

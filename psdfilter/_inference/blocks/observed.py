@@ -1,0 +1,75 @@
+"""Laws of the observations of a linear sensor, and what was seen under them."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..._gaussian.conditioning import move_covariance, symmetric
+from .bank import Bank, Layout, bank_line
+
+
+def sensor_laws(bank: Bank, model: Any, at: Any = None) -> Bank:
+    """The laws of y = H x + d + N(0, R) for stacked laws of x.
+
+    A model with a smooth sensor linearises it for every Gaussian; `at` has the steps and inputs.
+    """
+    own = getattr(model, "seen_laws", None)
+    if own is not None:
+        return own(bank, at)
+    if getattr(model, "sensor", None) is None:
+        raise ValueError(
+            "the law of y has a closed form for a linear sensor only: this model has a "
+            "log_observation. Draw states with sample() and simulate y from them"
+        )
+    return _sensor_laws(bank, model.sensor)
+
+
+@eqx.filter_jit
+def _sensor_laws(bank: Bank, sensor: Any) -> Bank:
+    H, d, R = sensor
+    each = jax.vmap(jax.vmap(lambda S: move_covariance(S, H, R)))
+    return Bank(bank.log_sizes, bank.means @ H.T + d.reshape(1, 1, 1, -1), each(bank.covariances))
+
+
+@eqx.filter_jit
+def probability_transforms(
+    laws: Bank, layout: Layout, ys: Float[Array, "t p"]
+) -> Float[Array, "t p"]:
+    """P(Y_l <= y_l | y_1 ... y_{l-1}, y before t), coordinate by coordinate; NaN stays NaN.
+
+    To be given a coordinate is to observe it without noise.
+    """
+
+    def one(bank: Bank, y: Float[Array, " p"]) -> Float[Array, " p"]:
+        values = []
+        for axis in range(y.size):
+            seen = ~jnp.isnan(y[axis])
+            point = jnp.where(seen, y[axis], 0.0)
+            below = jnp.clip(bank_line(bank, layout, axis).below(point), 0.0, 1.0)
+            values.append(jnp.where(seen, below, jnp.nan))
+            given = _given(bank, axis, point)
+            bank = jax.tree.map(lambda new, old, seen=seen: jnp.where(seen, new, old), given, bank)
+        return jnp.stack(values)
+
+    return jax.vmap(one)(laws, ys)
+
+
+def _given(bank: Bank, axis: int, value: Float[Array, ""]) -> Bank:
+    """The law of all coordinates given one of them; weights not normalised."""
+
+    def block(log_sizes: Array, means: Array, S: Array) -> Bank:
+        free = S[axis, axis] > 0
+        variance = jnp.where(free, S[axis, axis], 1.0)
+        residual = value - means[:, axis]
+        gain = jnp.where(free, S[:, axis] / variance, 0.0)
+        logs = -0.5 * (jnp.square(residual) / variance + jnp.log(variance))
+        return Bank(
+            log_sizes + jnp.where(free, logs, 0.0),
+            means + residual[:, None] * gain[None, :],
+            symmetric(S - variance * jnp.outer(gain, gain)),
+        )
+
+    return jax.vmap(block)(*bank)

@@ -1,0 +1,212 @@
+"""Filtered and smoothed laws of models of blocks, and forecasts."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtri
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from ..._checks import as_count, as_key, is_concrete
+from ..._density.blocks import GaussianBlocks
+from .bank import Bank, Layout, density_of
+from .laws import AbstractLaws, Laws, sample_laws
+from .linear import predict_hops
+from .observed import probability_transforms, sensor_laws
+
+
+class BlocksPosterior(AbstractLaws):
+    """p(x_t | y_1 ... y_t) for t = 1 ... T, on all of R^d.
+
+    Attributes:
+        log_likelihoods: log Z_t, (T,), zero where y_t is missing.
+        mean: (T, d).
+        covariance: (T, d, d).
+        codes: outcome of each step, 0 if fine.
+        seen: whether the observation was used, (T,).
+        fit_errors: estimated total variation error of each step from fitting G(., y_t) component by
+            component, (T,); zero for a linear sensor.
+        compression_losses: estimated total variation error of each step from compression, (T,);
+            zero if nothing was compressed.
+    """
+
+    model: Any
+    series: Any
+    log_likelihoods: Float[Array, " t"]
+    mean: Float[Array, "t d"]
+    covariance: Float[Array, "t d d"]
+    codes: Int[Array, " t"]
+    seen: Array
+    fit_errors: Float[Array, " t"]
+    compression_losses: Float[Array, " t"]
+    last: Bank
+    laws: Bank | None
+    layout: Layout
+
+    @property
+    def log_likelihood(self) -> Float[Array, ""]:
+        """sum_t log Z_t."""
+        return jnp.sum(self.log_likelihoods)
+
+    @property
+    def log_predictive(self) -> Float[Array, ""]:
+        """The same: there is no box that mass could leave."""
+        return jnp.sum(jnp.where(self.seen, self.log_likelihoods, 0.0))
+
+    @property
+    def error_estimates(self) -> Float[Array, " t"]:
+        """Errors that the steps up to t have added, fits and compression, as a sum.
+
+        An estimate, not a bound: the filter forgets, so that early errors count for less than they
+        do here, and zero for an exact filter.
+        """
+        return jnp.cumsum(self.fit_errors + self.compression_losses)
+
+    @property
+    def error_estimate(self) -> Float[Array, ""]:
+        """The largest error that a single step has added; see `error_estimates`."""
+        return jnp.max(self.fit_errors + self.compression_losses)
+
+    def _banks(self) -> tuple[Bank, Layout]:
+        if self.laws is None:
+            raise ValueError(
+                'this needs the densities: call run_filter(..., keep="densities") instead of '
+                '"summaries"'
+            )
+        return self.laws, self.layout
+
+    def _predicted(self) -> Bank:
+        """The laws before each observation, stacked."""
+        laws, _ = self._banks()
+        before = jax.tree.map(
+            lambda first, rest: jnp.concatenate([first[None], rest[:-1]]), self.model.start(), laws
+        )
+        own = getattr(self.model, "ahead", None)  # of a model whose dynamics are not linear
+        if own is not None:
+            return own(before, self.series)
+        return _predict_all(before, self.model.dynamics, self.series.hops, self.series.single_hop)
+
+    def predictive_density(self, t: int) -> GaussianBlocks:
+        """The law of x_t given y before t."""
+        num = self.mean.shape[0]
+        if not -num <= t < num:
+            raise ValueError(f"t must lie in 0..{num - 1}, got {t}")
+        return density_of(jax.tree.map(lambda a: a[t], self._predicted()), self.layout)
+
+    @property
+    def predicted_observations(self) -> Laws:
+        """The law of y_t given y before t, for every t; for a linear sensor."""
+        return Laws.of(sensor_laws(self._predicted(), self.model, self.series), self.layout)
+
+    @property
+    def pit(self) -> Float[Array, "t *p"]:
+        """P(Y_t <= y_t | y before t), uniform on (0, 1) if the model is right; NaN if not seen.
+
+        (T,), or (T, p) for several coordinates, each given those before it in y_t.
+        """
+        values = probability_transforms(
+            sensor_laws(self._predicted(), self.model, self.series), self.layout, self.series.ys
+        )
+        return values[:, 0] if values.shape[1] == 1 else values
+
+    @property
+    def residuals(self) -> Float[Array, "t *p"]:
+        """Normal quantiles of `pit`: standard normal and independent if the model is right."""
+        return ndtri(self.pit)
+
+    def sample(self, *, key: PRNGKeyArray, num: int) -> Float[Array, "k t d"]:
+        """Independent draws from every marginal, (num, T, d); paths come from the smoother."""
+        return sample_laws(self, key, num)
+
+    def __str__(self) -> str:
+        if not is_concrete(self.log_likelihoods):
+            return "BlocksPosterior(traced)"
+        num, dim = self.mean.shape
+        unused = int(np.sum(~np.asarray(self.seen)))
+        bad = int(np.sum(np.asarray(self.codes) != 0))
+        lines = [
+            f"filter of {num} observations, state of {dim} coordinates",
+            f"engine             blocks, {self.model.report.engine}",
+            f"log-likelihood     {float(self.log_likelihood):.6f}",
+            f"not used           {unused} (missing or refused), {bad} with a bad code",
+            f"last mean          {np.array2string(np.asarray(self.mean[-1]), precision=6)}",
+            f"last sd            {np.sqrt(np.diagonal(np.asarray(self.covariance[-1])))}",
+        ]
+        if self.model.report.engine != "exact":
+            lines.append(f"error of a step    {float(self.error_estimate):.1e} (largest estimate)")
+        return "\n".join(lines)
+
+
+@eqx.filter_jit
+def _predict_all(before: Bank, dynamics: Any, hops: Array, single_hop: bool) -> Bank:
+    return jax.vmap(lambda bank, hop: predict_hops(bank, dynamics, hop, single_hop))(before, hops)
+
+
+class BlocksSmoother(AbstractLaws):
+    """p(x_t | y_1 ... y_T) for every t, and paths from their joint law.
+
+    Attributes:
+        filtered: the filter that came before.
+        method: "exact", every component smoothed by itself; or "backward sampling", averages over
+            paths drawn backwards through the filtered laws.
+    """
+
+    filtered: BlocksPosterior
+    laws: Bank
+    layout: Layout
+    mean: Float[Array, "t d"]
+    covariance: Float[Array, "t d d"]
+    method: str = eqx.field(static=True)
+
+    @property
+    def model(self) -> Any:
+        """The learned model."""
+        return self.filtered.model
+
+    @property
+    def log_likelihood(self) -> Float[Array, ""]:
+        """That of the filter."""
+        return self.filtered.log_likelihood
+
+    @property
+    def log_likelihoods(self) -> Float[Array, " t"]:
+        """Those of the filter."""
+        return self.filtered.log_likelihoods
+
+    def _banks(self) -> tuple[Bank, Layout]:
+        return self.laws, self.layout
+
+    def sample(self, *, key: PRNGKeyArray, num: int) -> Float[Array, "k t d"]:
+        """Paths x_1 ... x_T from their joint law, (num, T, d), by backward sampling."""
+        from .paths import sample_paths
+
+        return sample_paths(self.filtered, as_key("key", key), as_count("num", num))
+
+    def sample_marginals(self, *, key: PRNGKeyArray, num: int) -> Float[Array, "k t d"]:
+        """Independent draws from every marginal, (num, T, d)."""
+        return sample_laws(self, key, num)
+
+
+class BlocksForecast(AbstractLaws):
+    """p(x_{T+k} | y_1 ... y_T) for k = 1 ... K."""
+
+    model: Any
+    laws: Bank
+    layout: Layout
+    mean: Float[Array, "k d"]
+    covariance: Float[Array, "k d d"]
+    times: Any = None  # steps and inputs, for a sensor that takes them
+
+    def _banks(self) -> tuple[Bank, Layout]:
+        return self.laws, self.layout
+
+    def sample(self, *, key: PRNGKeyArray, num: int) -> Float[Array, "n k d"]:
+        """Independent draws from every marginal, (num, K, d)."""
+        return sample_laws(self, key, num)
+
+    @property
+    def observations(self) -> Laws:
+        """The laws of y at the same times, for a linear sensor."""
+        return Laws.of(sensor_laws(self.laws, self.model, self.times), self.layout)

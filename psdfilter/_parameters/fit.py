@@ -1,0 +1,193 @@
+"""Maximum likelihood and maximum a posteriori, with standard errors."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import scipy.stats
+from jaxtyping import Array, Float
+
+from .._checks import Numbers, as_count
+from .._learning.progress import Bar
+from .._statespace.model import Inputs
+from .cores import Build
+from .likelihood import Likelihood, likelihood
+from .maximize import LogPrior, Objective, maximize
+from .profile import Profile, profile_likelihood
+from .summary import summary_table
+from .theta import Bounds, Coordinates, Theta, as_theta
+
+
+class Fit(eqx.Module):
+    """An estimate of theta, what it rests on, and how sure it is.
+
+    Attributes:
+        theta: the estimate, in the form of theta0.
+        log_likelihood: log p(y; theta) there.
+        covariance: (p, p), inverse of the observed information, by the delta method from the
+            coordinates in which theta has no bounds.
+        converged: whether the last Newton step was below 1e-4 standard errors.
+        num_steps: quasi-Newton steps.
+        num_plans: how often grids and box were chosen anew.
+        seconds: time of the whole search.
+    """
+
+    likelihood: Likelihood  # on the plan made at the estimate
+    objective: Objective
+    free: Float[Array, " p"]
+    hessian: Float[Array, "p p"]  # of -log posterior in free coordinates
+    theta: Theta
+    log_likelihood: Float[Array, ""]
+    covariance: Float[Array, "p p"]
+    converged: bool = eqx.field(static=True)
+    num_steps: int = eqx.field(static=True)
+    num_plans: int = eqx.field(static=True)
+    seconds: float = eqx.field(static=True)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One for each number of theta."""
+        return self.objective.coordinates.names
+
+    @property
+    def estimates(self) -> Float[Array, " p"]:
+        """theta as a vector, in the order of `names`."""
+        return self.objective.coordinates.flatten(self.theta)
+
+    @property
+    def standard_errors(self) -> Float[Array, " p"]:
+        """Square roots of the diagonal of `covariance`."""
+        return jnp.sqrt(jnp.diagonal(self.covariance))
+
+    @property
+    def num_observed(self) -> int:
+        """Number of observations."""
+        return self.likelihood.settings.num_observed
+
+    @property
+    def aic(self) -> float:
+        """2 p - 2 log L."""
+        return 2.0 * len(self.names) - 2.0 * float(self.log_likelihood)
+
+    @property
+    def bic(self) -> float:
+        """p log T - 2 log L."""
+        return len(self.names) * float(np.log(self.num_observed)) - 2.0 * float(self.log_likelihood)
+
+    def interval(self, level: float = 0.95) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+        """Wald interval in coordinates without bounds, carried back: it respects the bounds."""
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie in (0, 1), got {level!r}")
+        deviations = np.sqrt(np.diagonal(_inverse(np.asarray(self.hessian))))
+        reach = scipy.stats.norm.ppf(0.5 + 0.5 * level) * deviations
+        coordinates = self.objective.coordinates
+        ends = coordinates.natural(self.free - reach), coordinates.natural(self.free + reach)
+        return jnp.minimum(*ends), jnp.maximum(*ends)
+
+    def profile(self, name: str, *, num: int = 15, width: float = 3.0) -> Profile:
+        """max over the other parameters of log L, at `num` values of one within `width` se."""
+        return profile_likelihood(self, name, num=num, width=width)
+
+    def posterior(self) -> Any:
+        """The filter at the estimate; a list for several series."""
+        return self.likelihood.posterior(self.theta)
+
+    def covering(self, width: float = 4.0) -> Likelihood:
+        """The likelihood on a plan that serves `width` standard errors around the estimate.
+
+        For samplers, which visit more than a point.
+        """
+        coordinates = self.objective.coordinates
+        deviations = np.sqrt(np.diagonal(_inverse(np.asarray(self.hessian))))
+        ends = [
+            coordinates.to_theta(self.free.at[i].add(sign * width * deviations[i]))
+            for i in range(len(self.names))
+            for sign in (-1.0, 1.0)
+        ]
+        return self.likelihood.replan(self.theta, cover=ends)
+
+    def summary(self, level: float = 0.95) -> str:
+        """A table: estimate, standard error, z, p-value and interval of every parameter."""
+        return summary_table(self, level)
+
+    def __str__(self) -> str:
+        return self.summary()
+
+
+def fit(
+    build: Build,
+    theta0: Theta,
+    ys: Numbers | Sequence[Numbers],
+    *,
+    bounds: Bounds | None = None,
+    log_prior: LogPrior = None,
+    tol: float = 1e-4,
+    first: str = "predict",
+    inputs: Inputs = None,
+    times: Any = None,
+    engine: str = "auto",
+    max_steps: int = 200,
+    max_plans: int = 12,
+    progress: bool | None = None,
+) -> Fit:
+    """The theta that maximises log p(y_1 ... y_T; theta) [+ log p(theta)], with standard errors.
+
+    Args:
+        build: theta -> StateSpaceModel, written in JAX.
+        theta0: where to start: a pytree of numbers, for example a dict.
+        ys: a series (T, p) or (T,), NaN where missing; or a list of independent series.
+        bounds: name -> (lower, upper), None for no bound; `{"rho": (-1, 1), "sigma": (0, None)}`.
+            The search runs in coordinates without bounds.
+        log_prior: theta -> log p(theta), for a maximum a posteriori.
+        tol: as for `learn`.
+        first: as for `run_filter`, likewise `inputs` and `times`; lists for several series.
+        inputs: see `first`.
+        times: see `first`.
+        engine: as for `likelihood`.
+        max_steps: largest number of quasi-Newton steps.
+        max_plans: largest number of times that grids and box are chosen anew.
+        progress: whether to show a bar; by default on a terminal.
+    """
+    started = time.perf_counter()
+    as_count("max_steps", max_steps)
+    as_count("max_plans", max_plans)
+    theta0 = as_theta("theta0", theta0)
+    coordinates = Coordinates.of(theta0, bounds)
+    start = likelihood(
+        build, theta0, ys, tol=tol, first=first, inputs=inputs, times=times, engine=engine
+    )
+    value = float(start.value_and_check(theta0)[0])
+    if not np.isfinite(value):
+        raise ValueError(
+            f"theta0 must have a finite likelihood to start from, got {value}: does the state_box "
+            "hold the states that ys speaks of?"
+        )
+    with Bar("fit", progress) as bar:
+        found = maximize(start, coordinates, log_prior, max_steps, max_plans, bar)
+    theta = coordinates.to_theta(found.free)
+    slope = coordinates.jacobian(found.free)
+    covariance = slope[:, None] * _inverse(np.asarray(found.hessian)) * slope[None, :]
+    return Fit(
+        found.likelihood,
+        found.objective,
+        found.free,
+        found.hessian,
+        theta,
+        found.likelihood.value_and_check(theta)[0],
+        jnp.asarray(covariance),
+        found.converged,
+        found.num_steps,
+        found.num_plans,
+        time.perf_counter() - started,
+    )
+
+
+def _inverse(hessian: Float[np.ndarray, "p p"]) -> Float[np.ndarray, "p p"]:
+    """The inverse of a positive definite matrix; NaN, which a summary shows as such, of another."""
+    if np.isfinite(hessian).all() and np.linalg.eigvalsh(hessian)[0] > 0:
+        root = np.linalg.solve(np.linalg.cholesky(hessian), np.eye(len(hessian)))
+        return root.T @ root
+    return np.full_like(hessian, np.nan)

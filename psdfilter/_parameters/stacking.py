@@ -1,0 +1,54 @@
+"""Several series as one batch: shorter ones end in missing rows, which change no likelihood."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._inference.evidence import pad_series
+from .._inference.series import Series
+
+
+def stack_series(parts: list[Series]) -> tuple[Series, list[np.ndarray]]:
+    """Series of one shape, (S, T, ...), and the rows of each that are observations.
+
+    Rows beyond the end of a series are missing, at its last time; so are those that stand for
+    further transitions between two observations.
+    """
+    widths = {part.ys.shape[1] for part in parts}
+    if len(widths) > 1:
+        raise ValueError(f"ys must all have the same number of columns, got {sorted(widths)}")
+    if any(part.logs is not None for part in parts):
+        raise ValueError(
+            "build must return a model written in JAX: one of NumPy functions cannot be traced"
+        )
+    at = [np.cumsum(np.maximum(np.asarray(part.hops), 1)) - 1 for part in parts]
+    parts = [_single_hops(part) for part in parts]
+    length = max(part.ys.shape[0] for part in parts)
+    padded = [pad_series(part, length - part.ys.shape[0]) for part in parts]
+    if any(part.partly for part in parts):
+        padded = [_as_partly(part) for part in padded]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *padded), at
+
+
+def _as_partly(part: Series) -> Series:
+    return Series(part.ys, part.steps, part.hops, part.rows, None, None, True)
+
+
+def _single_hops(part: Series) -> Series:
+    """Several transitions between two observations as missing rows in between."""
+    hops, steps = np.asarray(part.hops), np.asarray(part.steps)
+    if np.all(hops <= 1):
+        return part
+    before = np.maximum(hops, 1)  # rows that each observation becomes, itself the last of them
+    owner = np.repeat(np.arange(len(hops)), before)
+    left = np.repeat(np.cumsum(before), before) - 1 - np.arange(len(owner))  # rows still to come
+    ys = jnp.where((left > 0)[:, None], jnp.nan, part.ys[owner])
+    return Series(
+        ys,
+        jnp.asarray(steps[owner] - left),
+        jnp.asarray(np.minimum(hops, 1)[owner]),
+        jax.tree.map(lambda a: a[owner], part.rows),
+        None,
+        None,
+        part.partly,
+    )
