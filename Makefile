@@ -37,7 +37,11 @@ bench: $(VENV)/.test  ## Measure speed and memory
 	$(BIN)/python -m pytest -p no:xdist benchmarks
 
 peers: $(PEERS)/.peers  ## Measure speed beside other filtering libraries
-	$(PEERS)/bin/python -m pytest -p no:xdist benchmarks/test_filter.py
+	$(PEERS)/bin/python -m pytest -p no:xdist -W ignore -m "slow or not slow" \
+		tests/inference/blocks/test_kalman.py tests/statespace/test_from_particles.py
+	$(PEERS)/bin/python -m pytest -p no:xdist -W ignore -s \
+		benchmarks/test_filter.py benchmarks/test_blocks.py benchmarks/test_small_noise.py \
+		benchmarks/test_parameters.py
 
 lint: $(VENV)/.dev  ## Check style, formatting and types
 	$(BIN)/ruff check
@@ -89,12 +93,12 @@ $(VENV)/.dev: $(VENV)/.pip $(PINS)
 	touch $@
 
 # particles 0.4 says that it needs numpy<2 and works with the current one: it comes without asking
-# for its dependencies, which `compare` lists.
+# for its dependencies, which `compare` lists. Warnings are ignored: they are about the peers' code.
 $(PEERS)/.peers: $(PINS)
 	$(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.3'
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--constraint constraints.txt --build-constraint constraints.txt \
-		--editable '.[compare]' --group tests
+		--editable '.[compare,samplers,data]' --group tests
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps particles==0.4
 	touch $@

@@ -7,8 +7,8 @@ import numpy as np
 
 def bootstrap_models():
     """`particles` models of shipped systems, by name; ImportError if it is not installed."""
-    from particles import distributions as dists
-    from particles import state_space_models as models
+    from particles import distributions as dists  # pyright: ignore[reportMissingImports]
+    from particles import state_space_models as models  # pyright: ignore[reportMissingImports]
 
     from psdfilter.systems import _lorenz63, _pendulum, _range_only, _ungm
 
@@ -95,8 +95,8 @@ def bootstrap(model, ys: np.ndarray, num: int) -> tuple[float, np.ndarray]:
     `particles` observes the first state; a first observation that says nothing makes it predict
     first like the rest of the benchmarks.
     """
-    import particles
-    from particles import state_space_models as models
+    import particles  # pyright: ignore[reportMissingImports]
+    from particles import state_space_models as models  # pyright: ignore[reportMissingImports]
 
     class Shifted(models.Bootstrap):
         def logG(self, t, xp, x):
@@ -119,7 +119,7 @@ def extended_kalman():
     """A batch of series -> means, covariances and likelihoods of the sine map, by `dynamax`."""
     import jax
     import jax.numpy as jnp
-    from dynamax.nonlinear_gaussian_ssm import ParamsNLGSSM, extended_kalman_filter
+    from dynamax.nonlinear_gaussian_ssm import ParamsNLGSSM, extended_kalman_filter  # pyright: ignore[reportMissingImports]
 
     params = ParamsNLGSSM(
         jnp.zeros(1),

@@ -36,7 +36,7 @@ def hand_at(system, ys, reference, target, times, sizes, separable=False):
 
 def ours_at(system, ys, reference, target, times):
     """The filter with the largest tolerance whose distance is below the target."""
-    for tol in (10 * target, target):
+    for tol in (10 * target, 5 * target, 2 * target, target):
         model = psd.learn(system(), tol)
         error = distance(psd.run_filter(model, ys), reference, times)
         if error <= target:

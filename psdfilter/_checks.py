@@ -30,7 +30,7 @@ _X64_REMEDY = (
 
 def require_x64() -> None:
     """Stop unless JAX is in float64 mode; the mode is read, never written."""
-    if jnp.result_type(float) != jnp.float64:
+    if jax.dtypes.canonicalize_dtype(float) != np.float64:
         raise ValueError(_X64_REMEDY)
 
 

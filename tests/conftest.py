@@ -1,5 +1,7 @@
 """Settings of all tests: float64, no silent broadcasting, shape checks on private kernels."""
 
+import os
+
 import jax
 from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
@@ -28,3 +30,18 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("psdfilter")
+
+# Two thirds of the time of the fast tests is compilation: thousands of programs that run once. They
+# are compiled in a hurry, without optimisation and fused multiply-adds, in half the time; the slow
+# tests are compiled as a user's programs are. XLA reads the variable when the first array is made.
+# One that is set already stays: `XLA_FLAGS= make test` compiles the fast tests as a user would.
+QUICK_COMPILATION = (
+    "--xla_cpu_use_fusion_emitters=false"
+    " --xla_backend_optimization_level=0"
+    " --xla_cpu_parallel_codegen_split_count=1"
+)
+
+
+def pytest_configure(config):
+    if config.option.markexpr == "not slow":
+        os.environ.setdefault("XLA_FLAGS", QUICK_COMPILATION)

@@ -11,6 +11,7 @@ PAGES = [
     "docs/index.md",
     "docs/guides/densities.md",
     "docs/guides/filtering.md",
+    "docs/guides/tracking.md",
     "docs/guides/parameters.md",
 ]
 

@@ -140,18 +140,21 @@ def learn(
             error of each log-likelihood increment.
         engine: "nodes", quadrature nodes and positive weights; "closed", error functions on grid
             midpoints and no quadrature, for d <= 2 (slower); or "blocks", Gaussians on all of R^d,
-            for `linear_gaussian` and, each with its own linearisation, for `additive_gaussian`.
+            for `linear_gaussian` and, each with its own linearisation, for `additive_gaussian`;
+            or "generalized", Q and G learned once as squares of few Gaussians with free shapes, for
+            d <= 2 and an `observation_box` (much slower than "nodes"; never chosen by itself).
             "auto" chooses, and the report says which and why.
         observation: "each" fits sqrt G(., y) for every observation when it comes; "joint" learns
             one PSD model of (x, y) on state_box times `observation_box`, which has closed forms for
             laws of y, for observations with gaps, and for a likelihood that integrates to one.
+            The engine "generalized" always learns G jointly.
         renormalize: divide Q(u, .) by its mass on the box. By default the mass that leaves the box
             is measured and reported, and lowers the likelihood.
         ys: typical observations (T, p), by which the nodes are sized; without them the model's own
             simulations, if it can be simulated, or the first data that are filtered.
         inputs: typical inputs, for models that take them.
-        order: number of Gaussians that "blocks" keeps for a `log_observation`; by default from
-            `tol`.
+        order: number of Gaussians that "blocks" keeps for a `log_observation` or for
+            `additive_gaussian`, by default from `tol`; or that "generalized" keeps.
         measured: coordinates of the state that this `log_observation` depends on; by default found
             from its gradients with the first data.
     """
@@ -160,10 +163,18 @@ def learn(
         raise ValueError(f"ssm must be a StateSpaceModel, got {type(ssm).__name__}")
     if not (isinstance(tol, int | float) and 0 < tol < 2):
         raise ValueError(f"tol must lie in (0, 2), got {tol!r}")
-    if engine not in ("auto", "nodes", "closed", "blocks"):
-        raise ValueError(f'engine must be "auto", "nodes", "closed" or "blocks", got {engine!r}')
+    if engine not in ("auto", "nodes", "closed", "blocks", "generalized"):
+        raise ValueError(
+            f'engine must be "auto", "nodes", "closed", "blocks" or "generalized", got {engine!r}'
+        )
     if observation not in ("each", "joint"):
         raise ValueError(f'observation must be "each" or "joint", got {observation!r}')
+    if engine == "generalized":
+        from .blocks.generalized_learn import learn_free_shapes
+
+        if renormalize:
+            raise ValueError('renormalize must be False for engine="generalized"')
+        return learn_free_shapes(ssm, float(tol), order)  # pyright: ignore[reportReturnType]
     linear = ssm.structure is not None and observation == "each"
     if engine == "blocks" or (engine == "auto" and linear):
         from .blocks.choice import learn_blocks

@@ -94,11 +94,10 @@ def run_filter(
         resize: a model that could not be sized by simulated observations is sized, once, by the
             first data it meets.
     """
-    from .blocks.model import AbstractBlocksModel
-    from .closed import ClosedModel
-
-    if isinstance(model, ClosedModel | AbstractBlocksModel):
-        return model.run(ys, first=first, inputs=inputs, times=times, keep=keep, throw=throw)  # pyright: ignore[reportReturnType]
+    if not isinstance(model, LearnedModel):
+        return _of_another_engine(model).run(
+            ys, first=first, inputs=inputs, times=times, keep=keep, throw=throw
+        )
     if resize:
         model = sized_model(model, ys, inputs)
     series, single_hop = as_series(model, ys, first, inputs, times)
@@ -108,6 +107,15 @@ def run_filter(
     if throw and is_concrete(post.codes):
         raise_failure(np.asarray(post.codes))
     return post
+
+
+def _of_another_engine(model: Any) -> Any:
+    from .blocks.model import AbstractBlocksModel
+    from .closed import ClosedModel
+
+    if not isinstance(model, ClosedModel | AbstractBlocksModel):
+        raise ValueError(f"model must come from psdfilter.learn, got {type(model).__name__}")
+    return model
 
 
 def sized_model(model: LearnedModel, ys: Numbers, inputs: Inputs) -> LearnedModel:

@@ -30,7 +30,19 @@ _MODULES = {
     "Sensor": "psdfilter._inference.blocks.linear",
     "BlocksReport": "psdfilter._inference.blocks.report",
     "ExactModel": "psdfilter._inference.blocks.model",
+    "Mixture": "psdfilter._inference.blocks.mixture",
+    "Effort": "psdfilter._inference.blocks.nonlinear",
+    "UnitSplit": "psdfilter._inference.blocks.split",
+    "LinearizedModel": "psdfilter._inference.blocks.nonlinear_model",
     "BlocksState": "psdfilter._inference.blocks.online",
+    "Atoms": "psdfilter._inference.blocks.generalized_atoms",
+    "TermKernel": "psdfilter._inference.blocks.generalized_atoms",
+    "SquareSum": "psdfilter._inference.blocks.generalized_compress",
+    "LearnedRoots": "psdfilter._inference.blocks.generalized_step",
+    "StepSizes": "psdfilter._inference.blocks.generalized_step",
+    "FitErrors": "psdfilter._inference.blocks.generalized_model",
+    "GeneralizedModel": "psdfilter._inference.blocks.generalized_model",
+    "GeneralizedState": "psdfilter._inference.blocks.generalized_model",
 }
 
 # What a user may pass to `save`; the other classes are parts of these.
@@ -45,7 +57,10 @@ KINDS = (
     "LearnedModel",
     "ClosedModel",
     "ExactModel",
+    "LinearizedModel",
     "BlocksState",
+    "GeneralizedModel",
+    "GeneralizedState",
 )
 
 # Of a class that is no dataclass: what is written. Compiled functions it keeps are made anew.

@@ -16,6 +16,13 @@ from ._sine_map import sine_map
 from ._stochastic_volatility import stochastic_volatility
 from ._system import System
 from ._theta_logistic import theta_logistic
+from ._tracking import (
+    bearings_dirac,
+    bearings_only,
+    mixture_start,
+    range_one_beacon,
+    range_two_beacons,
+)
 from ._ungm import ungm
 
 ALL: dict[str, System] = {
@@ -34,6 +41,10 @@ ALL: dict[str, System] = {
         linear_4d,
         bounded_ar,
         noisy_logistic,
+        mixture_start,
+        range_one_beacon,
+        range_two_beacons,
+        bearings_only,
     )
 }
 
@@ -41,6 +52,8 @@ __all__ = [
     "ALL",
     "Reference",
     "System",
+    "bearings_dirac",
+    "bearings_only",
     "bounded_ar",
     "index_returns",
     "kalman",
@@ -49,11 +62,14 @@ __all__ = [
     "linear_4d",
     "lorenz63",
     "matrices",
+    "mixture_start",
     "nile",
     "noisy_logistic",
     "pendulum",
     "pendulum_sde",
+    "range_one_beacon",
     "range_only",
+    "range_two_beacons",
     "sine_map",
     "stochastic_volatility",
     "theta_logistic",

@@ -3,13 +3,14 @@
 import jax
 import numpy as np
 import pytest
-from helpers import make, wide_rule
+from helpers import make, slow, wide_rule
 
 import psdfilter as psd
 from psdfilter._density.block_conversions import as_blocks
 from psdfilter._density.blocks import push_forward
 
-KINDS = ["mixture", "scattered_full", "shared_precision", "full_mixture"]
+# One kind of each family, and in the slow suite another that is stored alike.
+KINDS = ["scattered_full", "full_mixture", slow("mixture"), slow("shared_precision")]
 
 
 @pytest.fixture(scope="module", params=KINDS)

@@ -54,7 +54,8 @@ def test_moments_of_kernels_that_hardly_vary_over_the_box(center, eta):
     mean = p @ x
     got_mean, got_covariance = psd.moments(f, (center - 1.0, center + 1.0))
     np.testing.assert_allclose(got_mean[0] - center, mean, atol=1e-15 * max(1.0, center))
-    np.testing.assert_allclose(got_covariance[0, 0], p @ (x - mean) ** 2, rtol=2e-11)
+    # 7e-12 with fused multiply-adds, 4e-11 on a processor without them.
+    np.testing.assert_allclose(got_covariance[0, 0], p @ (x - mean) ** 2, rtol=1e-10)
 
 
 @given(kind=st.sampled_from(KINDS), seed=seeds)
@@ -117,7 +118,7 @@ def test_cdf_is_zero_and_one_at_and_beyond_the_box_and_monotone_between():
 BOXES = [box_of(2), psd.Box([-np.inf, -0.5], [0.3, np.inf])]
 
 
-@pytest.mark.parametrize("domains", [BOXES, slow([None])], ids=["boxes", "plane"])
+@pytest.mark.parametrize("domains", [slow(BOXES), slow([None])], ids=["boxes", "plane"])
 @given(kind=st.sampled_from(["scattered_full", "mixture"]), seed=seeds)
 @settings(max_examples=6)
 def test_quantile_and_cdf_are_inverse(domains, kind, seed):

@@ -96,7 +96,7 @@ class Routes(NamedTuple):
 
 @pytest.fixture(
     scope="module",
-    params=["sine", *(pytest.param(name, marks=pytest.mark.slow) for name in ("linear", "plane"))],
+    params=[pytest.param(name, marks=pytest.mark.slow) for name in ("sine", "linear", "plane")],
 )
 def routes(request) -> Routes:
     case = CASES[request.param]
@@ -177,7 +177,6 @@ def test_densities_of_the_closed_route_have_mass_one(routes):
         assert worst(covariance, routes.closed.covariance[t]) < 1e-10
 
 
-@pytest.mark.slow
 def test_golden_filter_step():
     """maths.md: anchors (-1, 0, 1), eta = 1, a_pq = b_pq = 1 / (1 + |p - q|), y = 0.3."""
     line = np.asarray([-1.0, 0.0, 1.0])

@@ -122,6 +122,7 @@ def test_ten_times_better_than_rank_one(f, box):
     assert fit.report.residual < 1e-10
 
 
+@pytest.mark.slow
 def test_error_falls_with_anchors():
     few, many = (learn_full_rank(wavy, INTERVAL, num_anchors=m).report.sup_error for m in (12, 24))
     assert many < few / 3

@@ -82,6 +82,7 @@ def test_gradient_against_differences(loss, dim):
         np.testing.assert_allclose(gradient[index], slope, rtol=1e-5, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_linear_gaussian_conditional_is_one_component():
     F, b, s = -0.6, 0.3, 0.8
     box = psd.Box([-2.0, -1.0], [4.0, 3.0])
@@ -153,13 +154,16 @@ def test_a_second_call_compiles_nothing():
     options = OPTIONS | {"points": psd.TensorGrid([np.linspace(-1, 1, 45)] * 2)}
     first = learn_generalized(sine, UNIT, 8, **options)
     compiled = []
-    jax.monitoring.register_event_duration_secs_listener(
-        lambda name, *_, **__: compiled.append(name) if "backend_compile" in name else None
-    )
+
+    def listen(name, *_, **__):
+        if "backend_compile" in name:
+            compiled.append(name)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
     try:
         second = learn_generalized(sine, UNIT, 8, **options)
     finally:
-        jax.monitoring.clear_event_listeners()
+        jax.monitoring.unregister_event_duration_listener(listen)
     assert compiled == []
     np.testing.assert_array_equal(first.model(x), second.model(x))
 
@@ -194,6 +198,7 @@ def test_tolerance_stops_the_run():
     assert "MISSED" in str(strict.report)
 
 
+@pytest.mark.slow
 def test_more_starts_are_no_worse():
     one = learn_generalized(sine, UNIT, 8, **OPTIONS)
     three = learn_generalized(

@@ -181,6 +181,7 @@ def test_own_grid_and_points():
         assert fit.report.met is None
 
 
+@pytest.mark.slow
 def test_precision_alone_makes_a_grid():
     fit = learn_rank_one(sine_transition, unit_box(2), precision=[90.0, 18.0], tol=1e-3)
     assert fit.report.met

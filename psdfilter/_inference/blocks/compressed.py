@@ -8,32 +8,37 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from ... import _results
 from ..._checks import Numbers, as_count, is_concrete
 from ..._statespace.model import Inputs, StateSpaceModel, call
-from .bank import Bank, Layout
+from .bank import Bank
 from .engine import Sizes, observe_mixture
 from .linear import Dynamics
 from .measured import measured_coordinates, measured_directions
 from .mixture import Mixture, moments, moved, padded
-from .model import AbstractBlocksModel, prior_blocks
-from .nonlinear_model import as_bank, as_mixture
-from .nonlinear_paths import smoothed_laws
-from .online import BlocksState, init_blocks, predict_blocks
-from .paths import draw_linear, sample_paths
-from .posterior import BlocksForecast, BlocksPosterior, BlocksSmoother
+from .mixture_model import (
+    AbstractMixtureModel,
+    Record,
+    Trace,
+    as_bank,
+    as_mixture,
+    with_observation,
+)
+from .model import prior_blocks
+from .nonlinear_paths import Backward
+from .online import BlocksState, predict_blocks
+from .paths import draw_linear
+from .posterior import BlocksForecast, BlocksPosterior
 from .report import BlocksReport
-from .run import forecast_blocks, raise_failure
-from .series import BlockSeries, as_block_series
+from .run import forecast_blocks
+from .series import BlockSeries
 
 MAX_DIM = 6
 _LEAST, _MOST = 16, 512
 # Of the posterior, misplaced by one step: beyond this the step counts as unresolved.
 _UNRESOLVED = 0.5
-# Paths of the smoother: 3 % of a standard deviation in its means.
-_PATHS, _SEED = 1024, 20_240_101
 
 
 class Setup(NamedTuple):
@@ -60,7 +65,7 @@ class Found:
         self.measured = measured
 
 
-class CompressedModel(AbstractBlocksModel):
+class CompressedModel(AbstractMixtureModel):
     """x' = F u + b + N(0, Q),  y | x ~ G(x, y) with G a function of at most three directions.
 
     What `learn` returns for `linear_gaussian(..., log_observation=...)`, and every inference
@@ -81,13 +86,8 @@ class CompressedModel(AbstractBlocksModel):
         return self.dynamics.F.shape[0]
 
     @property
-    def layout(self) -> Layout:
-        """Of the banks: positive weights, one component in each block."""
-        return Layout()
-
-    def start(self) -> Bank:
-        """The law before anything has been seen."""
-        return as_bank(self.prior)
+    def num_observed(self) -> None:
+        """Whatever `log_observation` takes."""
 
     def _setup(self, ys: Any, steps: Any, rows: Any) -> Setup:
         """What to compile for; concrete data show the measured directions, if nobody named them."""
@@ -113,65 +113,19 @@ class CompressedModel(AbstractBlocksModel):
         static = tuple(tuple(float(v) for v in row) for row in self.found.measured)
         return Setup(self.log_observation, static, self.sizes)
 
-    def run(
-        self,
-        ys: Numbers,
-        *,
-        first: str = "predict",
-        inputs: Inputs = None,
-        times: Numbers | None = None,
-        keep: str = "densities",
-        throw: bool = True,
-    ) -> BlocksPosterior:
-        """`run_filter`."""
-        if keep not in ("densities", "summaries"):
-            raise ValueError(f'keep must be "densities" or "summaries", got {keep!r}')
-        series = as_block_series(ys, None, first, inputs, times)
+    def _trace(self, series: BlockSeries, keep: bool) -> Trace:
         _refuse_gaps(series.ys)
         setup = self._setup(series.ys, series.steps, series.rows)
-        post = _filter(self, setup, series, keep == "densities")
-        if throw and is_concrete(post.codes):
-            raise_failure(np.asarray(post.codes))
-        return post
+        return _run(self.prior, self.dynamics, series, setup, keep)
 
-    def smooth(
-        self,
-        ys: Numbers,
-        *,
-        first: str = "predict",
-        inputs: Inputs = None,
-        times: Numbers | None = None,
-        throw: bool = True,
-    ) -> BlocksSmoother:
-        """`run_smoother`, by paths drawn backwards; seeded, so that it gives the same again."""
-        post = self.run(ys, first=first, inputs=inputs, times=times, throw=throw)
+    def _backwards(self, post: BlocksPosterior, key: PRNGKeyArray, num: int) -> Backward:
         laws, layout = post._banks()
-        key = jax.random.key(_SEED)
-        drawn = draw_linear(laws, layout, self.dynamics, post.series.hops, key, _PATHS)
-        bank, mean, covariance = smoothed_laws(drawn, self.sizes.order)
-        return BlocksSmoother(
-            filtered=post,
-            laws=bank,
-            layout=layout,
-            mean=mean,
-            covariance=covariance,
-            method="backward sampling",
-        )
-
-    def sample_paths(
-        self, post: BlocksPosterior, key: PRNGKeyArray, num: int
-    ) -> Float[Array, "k t d"]:
-        """Paths from the joint law of all states."""
-        return sample_paths(post, key, num)
+        return draw_linear(laws, layout, self.dynamics, post.series.hops, key, num)
 
     def forecast(self, post: Any, steps: int, *, inputs: Inputs = None) -> BlocksForecast:
         """`forecast`."""
         del inputs  # of the observation only
         return forecast_blocks(self, post, steps)
-
-    def init(self) -> BlocksState:
-        """`init`: the state of an online filter."""
-        return init_blocks(self)
 
     def predict(self, state: BlocksState, *, inputs: Inputs = None) -> BlocksState:
         """`predict`: one transition."""
@@ -189,8 +143,7 @@ class CompressedModel(AbstractBlocksModel):
             return state
         setup = self._setup(seen[None], jnp.asarray(state.step)[None], rows)
         bank, log_mass, code = _update(state.bank, seen, state.step, inputs, setup)
-        code = jnp.where(state.code == _results.OK, code, state.code)
-        return BlocksState(bank, state.layout, state.log_likelihood + log_mass, state.step, code)
+        return with_observation(state, bank, log_mass, code)
 
 
 def _refuse_gaps(ys: Array) -> None:
@@ -204,16 +157,6 @@ def _refuse_gaps(ys: Array) -> None:
             "be integrated over here. Set the whole row to NaN, or give each sensor a row of its "
             "own with times= and NaN"
         )
-
-
-class Record(NamedTuple):
-    """What a step leaves behind beside the law itself."""
-
-    log_mass: Float[Array, ""]
-    error: Float[Array, ""]
-    loss: Float[Array, ""]
-    seen: Array
-    code: Int[Array, ""]
 
 
 def correct_mixture(
@@ -230,10 +173,12 @@ def correct_mixture(
         out = observe_mixture(before, measured, setup.likelihood(safe, t, row), setup.sizes)
         good = jnp.isfinite(out.log_mass)
         after = jax.tree.map(lambda a, b: jnp.where(good, a, b), out.mixture, before)
-        code = jnp.where(out.fit_error > _UNRESOLVED, _results.UNRESOLVED, _results.OK)
+        loss = jnp.where(good, out.loss, 0.0)
+        unresolved = out.fit_error + loss > _UNRESOLVED
+        code = jnp.where(unresolved, _results.UNRESOLVED, _results.OK)
         code = jnp.where(good, code, _results.NO_MASS)
         log_mass = jnp.where(good, out.log_mass, -jnp.inf)
-        return after, Record(log_mass, out.fit_error, out.loss, good, code)
+        return after, Record(log_mass, out.fit_error, loss, good, code)
 
     def skip(before: Mixture) -> tuple[Mixture, Record]:
         code = jnp.where(infinite, _results.BAD_OBSERVATION, _results.OK)
@@ -251,7 +196,9 @@ def _move_hops(mixture: Mixture, dynamics: Dynamics, hops: Array, single_hop: bo
 
 
 @partial(jax.jit, static_argnums=(3, 4))
-def _run(prior: Mixture, dynamics: Dynamics, series: BlockSeries, setup: Setup, keep: bool):
+def _run(
+    prior: Mixture, dynamics: Dynamics, series: BlockSeries, setup: Setup, keep: bool
+) -> Trace:
     def step(mixture: Mixture, at: Any):
         y, t, hop, row = at
         mixture = _move_hops(mixture, dynamics, hop, series.single_hop)
@@ -260,27 +207,7 @@ def _run(prior: Mixture, dynamics: Dynamics, series: BlockSeries, setup: Setup, 
 
     rows = (series.ys, series.steps, series.hops, series.rows)
     last, (laws, record, (mean, covariance)) = jax.lax.scan(step, prior, rows)
-    return as_bank(last), laws, record, mean, covariance
-
-
-def _filter(
-    model: CompressedModel, setup: Setup, series: BlockSeries, keep: bool
-) -> BlocksPosterior:
-    last, laws, record, mean, covariance = _run(model.prior, model.dynamics, series, setup, keep)
-    return BlocksPosterior(
-        model=model,
-        series=series,
-        log_likelihoods=record.log_mass,
-        mean=mean,
-        covariance=covariance,
-        codes=record.code,
-        seen=record.seen,
-        fit_errors=record.error,
-        compression_losses=record.loss,
-        last=last,
-        laws=laws,
-        layout=model.layout,
-    )
+    return Trace(as_bank(last), laws, record, mean, covariance)
 
 
 @partial(jax.jit, static_argnums=4)
@@ -289,9 +216,16 @@ def _update(bank: Bank, y: Array, step: Array, row: Any, setup: Setup):
     return as_bank(mixture), record.log_mass, record.code
 
 
-def sizes_for(order: int) -> Sizes:
-    """Everything that follows from the number of components kept."""
-    return Sizes(order=order, capacity=2 * order, rounds=4, target=3.0 / order)
+def sizes_for(order: int, tol: float) -> Sizes:
+    """Everything that follows from the number of components kept and the tolerance.
+
+    What a component may lose counts for more than how many are kept: seen from two beacons, a
+    target in 4-d is followed by 16 components with a target of 0.02 to 0.005 standard deviations,
+    by 64 with one of 0.05 to 0.011.
+    """
+    # Splits themselves are good to 0.004, and smaller targets than this run out of places.
+    target = float(np.clip(2.0 * tol, 0.02, 0.1))
+    return Sizes(order=order, capacity=max(6 * order, 96), rounds=4, target=target)
 
 
 def learn_compressed(
@@ -318,12 +252,12 @@ def learn_compressed(
             "log_observation with these dynamics"
         )
     if order is None:
-        order = int(np.clip(2 ** round(np.log2(64 * (0.01 / tol) ** (1 / 3))), _LEAST, _MOST))
+        order = int(np.clip(2 ** round(np.log2(32 * (0.01 / tol) ** (1 / 3))), _LEAST, _MOST))
         chosen = f"from tol = {tol:g}; see post.error_estimates, and learn(..., order=)"
     else:
         order = as_count("order", order, least=4)
         chosen = "as given"
-    sizes = sizes_for(order)
+    sizes = sizes_for(order, tol)
     prior = Mixture(blocks.log_weights, blocks.means[:, 0, :], blocks.covariance)
     weights = prior.log_weights - jax.scipy.special.logsumexp(prior.log_weights)
     prior = prior._replace(log_weights=weights)

@@ -35,7 +35,7 @@ def measured_directions(
 ) -> np.ndarray:
     """V (d, q) with G(x, y) a function of V'x, from gradients of log G at typical states.
 
-    Unit vectors if no more than three coordinates matter; else a basis of all gradients.
+    Unit vectors if these are coordinates, else a basis of all gradients.
     """
     whole = np.flatnonzero(np.isfinite(ys).all(axis=1))
     if whole.size == 0:
@@ -64,10 +64,10 @@ def measured_directions(
         )
     unit = scaled[good] / norms[good][:, None]
     touched = np.flatnonzero(np.abs(unit).max(axis=0) > 1e-9)
-    if touched.size <= MAX_MEASURED:
-        return np.eye(prior.dim)[:, touched]
     values, vectors = np.linalg.eigh(unit.T @ unit / len(unit))
     rank = int(np.sum(values > 1e-16 * values[-1]))
+    if touched.size == rank <= MAX_MEASURED:
+        return np.eye(prior.dim)[:, touched]
     if rank > MAX_MEASURED:
         raise ValueError(
             f"log_observation must depend on at most {MAX_MEASURED} directions of the state for "

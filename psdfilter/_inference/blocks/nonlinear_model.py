@@ -10,21 +10,26 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from ... import _results
-from ..._checks import Numbers, as_count, is_concrete
+from ..._checks import Numbers, as_count
 from ..._statespace.model import AdditiveGaussian, Inputs, StateSpaceModel, call
 from ..series import as_rows
 from .bank import Bank, Layout
 from .linearize import expand, push
 from .mixture import Mixture, moments, padded
-from .model import AbstractBlocksModel
+from .mixture_model import (
+    AbstractMixtureModel,
+    Record,
+    Trace,
+    as_bank,
+    as_mixture,
+    with_observation,
+)
 from .nonlinear import Effort, move, observe, roots_of
-from .nonlinear_paths import Backward, draw_backwards, smoothed_laws
+from .nonlinear_paths import Backward, draw_backwards
 from .online import BlocksState
-from .posterior import BlocksForecast, BlocksPosterior, BlocksSmoother
+from .posterior import BlocksForecast, BlocksPosterior
 from .report import BlocksReport
-from .run import raise_failure
-from .series import BlockSeries, as_block_series
+from .series import BlockSeries
 from .split import unit_split
 
 MAX_DIM = 6
@@ -33,8 +38,6 @@ _PLACES = {1: 24, 2: 32, 3: 48, 4: 64, 5: 64, 6: 64}
 _LEAST, _MOST = 8, 256
 _PATIENCE = 100.0
 _PRUNE = 1e-4
-# Paths of the smoother: 3 % of a standard deviation in its means.
-_PATHS, _SEED = 1024, 20_240_101
 
 
 def effort_for(dim: int, tol: float, order: int | None = None) -> tuple[int, Effort]:
@@ -85,26 +88,33 @@ class Times(NamedTuple):
     rows: Any
 
 
-class LinearizedModel(AbstractBlocksModel):
+class LinearizedModel(AbstractMixtureModel):
     """x' = f(u) + N(0, Q),  y = h(x) + N(0, R) on R^d, each Gaussian with its own linearisation.
 
     What `learn` returns for noise too small for a grid, and every inference function takes.
     """
 
-    structure: AdditiveGaussian
+    ssm: StateSpaceModel
     prior: Mixture
     effort: Effort = eqx.field(static=True)
     report: BlocksReport = eqx.field(static=True)
 
     @property
-    def dim(self) -> int:
-        """Number of coordinates of the state."""
-        return self.structure.m0.shape[0]
+    def structure(self) -> AdditiveGaussian:
+        """f, h, Q, R, m0 and P0."""
+        structure = self.ssm.structure
+        assert isinstance(structure, AdditiveGaussian)
+        return structure
 
     @property
-    def layout(self) -> Layout:
-        """Of the banks: positive weights, one component in each block."""
-        return Layout()
+    def dim(self) -> int:
+        """Number of coordinates of the state."""
+        return self.ssm.dim
+
+    @property
+    def num_observed(self) -> int:
+        """Coordinates of an observation."""
+        return self.structure.R.shape[0]
 
     @property
     def functions(self) -> Functions:
@@ -116,50 +126,11 @@ class LinearizedModel(AbstractBlocksModel):
         """Q and R."""
         return Noises(self.structure.Q, self.structure.R)
 
-    def start(self) -> Bank:
-        """The law before anything has been seen."""
-        return as_bank(self.prior)
-
-    def run(
-        self,
-        ys: Numbers,
-        *,
-        first: str = "predict",
-        inputs: Inputs = None,
-        times: Numbers | None = None,
-        keep: str = "densities",
-        throw: bool = True,
-    ) -> BlocksPosterior:
-        """`run_filter`."""
-        if keep not in ("densities", "summaries"):
-            raise ValueError(f'keep must be "densities" or "summaries", got {keep!r}')
-        series = as_block_series(ys, self.structure.R.shape[0], first, inputs, times)
-        post = _filter(self, series, keep == "densities")
-        if throw and is_concrete(post.codes):
-            raise_failure(np.asarray(post.codes))
-        return post
-
-    def smooth(
-        self,
-        ys: Numbers,
-        *,
-        first: str = "predict",
-        inputs: Inputs = None,
-        times: Numbers | None = None,
-        throw: bool = True,
-    ) -> Any:
-        """`run_smoother`, by paths drawn backwards; seeded, so that it gives the same again."""
-        post = self.run(ys, first=first, inputs=inputs, times=times, throw=throw)
-        drawn = self._backwards(post, jax.random.key(_SEED), _PATHS)
-        bank, mean, covariance = smoothed_laws(drawn, self.prior.size)
-        return BlocksSmoother(
-            filtered=post,
-            laws=bank,
-            layout=self.layout,
-            mean=mean,
-            covariance=covariance,
-            method="backward sampling",
-        )
+    def _trace(self, series: BlockSeries, keep: bool) -> Trace:
+        return _run(
+            self.prior, self.noises, series.ys, series.steps, series.hops, series.rows,
+            self.functions, self.effort, series.single_hop, keep,
+        )  # fmt: skip
 
     def _backwards(self, post: BlocksPosterior, key: PRNGKeyArray, num: int) -> Backward:
         laws, _ = post._banks()
@@ -168,12 +139,6 @@ class LinearizedModel(AbstractBlocksModel):
             as_mixture(laws), self.structure.Q, series.steps, series.hops, series.rows, key,
             self.functions, num,
         )  # fmt: skip
-
-    def sample_paths(
-        self, post: BlocksPosterior, key: PRNGKeyArray, num: int
-    ) -> Float[Array, "k t d"]:
-        """Paths from the joint law of all states."""
-        return jnp.moveaxis(self._backwards(post, key, num).state, 0, 1)
 
     def forecast(self, post: Any, steps: int, *, inputs: Inputs = None) -> BlocksForecast:
         """`forecast`."""
@@ -195,11 +160,6 @@ class LinearizedModel(AbstractBlocksModel):
             times=Times(times, rows),
         )
 
-    def init(self) -> BlocksState:
-        """`init`: the state of an online filter."""
-        zero = jnp.zeros((), int)
-        return BlocksState(self.start(), self.layout, jnp.zeros(()), zero, zero)
-
     def predict(self, state: BlocksState, *, inputs: Inputs = None) -> BlocksState:
         """`predict`: one transition."""
         bank, step = _predict(
@@ -215,8 +175,7 @@ class LinearizedModel(AbstractBlocksModel):
         bank, log_mass, code = _update(
             state.bank, self.noises, seen, state.step, inputs, self.functions, self.effort
         )
-        code = jnp.where(state.code == _results.OK, code, state.code)
-        return BlocksState(bank, state.layout, state.log_likelihood + log_mass, state.step, code)
+        return with_observation(state, bank, log_mass, code)
 
     def ahead(self, before: Bank, series: BlockSeries) -> Bank:
         """The laws before each observation, from those after the one before it, stacked."""
@@ -228,24 +187,6 @@ class LinearizedModel(AbstractBlocksModel):
     def seen_laws(self, bank: Bank, at: Any) -> Bank:
         """The laws of y for stacked laws of x, each Gaussian through its linearisation of h."""
         return _seen_laws(bank, self.noises, at.steps, at.rows, self.functions)
-
-
-def as_bank(mixture: Mixture) -> Bank:
-    """Blocks of one component each."""
-    return Bank(mixture.log_weights[..., None], mixture.means[..., None, :], mixture.covariances)
-
-
-def as_mixture(bank: Bank) -> Mixture:
-    """The other way round."""
-    return Mixture(bank.log_sizes[..., 0], bank.means[..., 0, :], bank.covariances)
-
-
-class _Record(NamedTuple):
-    log_mass: Float[Array, ""]
-    error: Float[Array, ""]
-    loss: Float[Array, ""]
-    seen: Array
-    code: Int[Array, ""]
 
 
 def _move_hops(
@@ -269,40 +210,19 @@ def _move_hops(
 def _run(
     prior: Mixture, noises: Noises, ys: Array, steps: Array, hops: Array, rows: Any,
     functions: Functions, effort: Effort, single_hop: bool, keep: bool,
-):  # fmt: skip
+) -> Trace:  # fmt: skip
     def step(mixture: Mixture, at: Any):
         y, t, hop, row = at
         mixture, error, loss = _move_hops(
             mixture, noises, t, hop, row, functions, effort, single_hop
         )
         out = observe(mixture, functions.seeing(t, row), noises.R, y, effort)
-        record = _Record(out.log_mass, error + out.error, loss + out.loss, out.seen, out.code)
+        record = Record(out.log_mass, error + out.error, loss + out.loss, out.seen, out.code)
         law = as_bank(out.mixture) if keep else None
         return out.mixture, (law, record, moments(out.mixture))
 
     last, (laws, record, (mean, covariance)) = jax.lax.scan(step, prior, (ys, steps, hops, rows))
-    return as_bank(last), laws, record, mean, covariance
-
-
-def _filter(model: LinearizedModel, series: BlockSeries, keep: bool) -> BlocksPosterior:
-    last, laws, record, mean, covariance = _run(
-        model.prior, model.noises, series.ys, series.steps, series.hops, series.rows,
-        model.functions, model.effort, series.single_hop, keep,
-    )  # fmt: skip
-    return BlocksPosterior(
-        model=model,
-        series=series,
-        log_likelihoods=record.log_mass,
-        mean=mean,
-        covariance=covariance,
-        codes=record.code,
-        seen=record.seen,
-        fit_errors=record.error,
-        compression_losses=record.loss,
-        last=last,
-        laws=laws,
-        layout=model.layout,
-    )
+    return Trace(as_bank(last), laws, record, mean, covariance)
 
 
 @partial(jax.jit, static_argnums=(4, 5))
@@ -379,6 +299,4 @@ def learn_linearized(
         ("tolerance", f"{tol:g} in total variation, for each step; see post.error_estimates"),
     )
     report = BlocksReport("linearized", reason, places, choices, time.perf_counter() - started)
-    return LinearizedModel(
-        structure=structure, prior=padded(start, places), effort=effort, report=report
-    )
+    return LinearizedModel(ssm=ssm, prior=padded(start, places), effort=effort, report=report)

@@ -43,7 +43,15 @@ _NEWTON_STEPS = 4
 _DEPTH = 20.0
 # A missed part of the likelihood lies this many standard deviations from the posterior found.
 _FAR = 4.0
+# A likelihood this many times as narrow as the prior may have modes that no node has seen. They are
+# looked for from these places, in standard deviations of the prior along each axis.
+_NARROW = 4.0
+_OTHER_STARTS = {1: (0.8, 2.0), 2: (1.7,), 3: (1.7,)}
 _POINTS = 5  # nodes per axis
+# Other modes are looked for in components above this share of the heaviest.
+_WEIGHTY = 1e-6
+# Multiples of a target, of which the first is used whose splits find room.
+FACTORS = (1.0, 2.0, 4.0)
 
 LogLikelihood = Callable[[Array], Array]
 
@@ -83,7 +91,7 @@ class Tilted(NamedTuple):
     means: Float[Array, "r d"]
     covariances: Float[Array, "r d d"]
     errors: Float[Array, " r"]  # about int |posterior - its Gaussian| / mass
-    rows: Int[Array, " r"]  # of the split table, that would bring the error down
+    rows: Int[Array, "f r"]  # of the split table, to bring the error down to FACTORS targets
     directions: Float[Array, "r d"]  # along which
 
 
@@ -176,6 +184,69 @@ def _convex(hessian: Entries) -> Entries:
     return times(scaled, transposed(vectors))
 
 
+class _Modes(NamedTuple):
+    """The mode that weighs most, its curvature E diag(l) E', and the others that were found."""
+
+    peak: list[Array]
+    stiff: list[Array]
+    axes: Entries
+    others: list[Array]  # (k, r)
+    other_masses: Float[Array, "k r"]  # logs, by Laplace's rule
+
+
+def _modes(frame: _Frame, start: list[Array], fn: LogLikelihood, weighty: Array) -> _Modes:
+    """Climbs from `start`; then, if a mode is narrow, from both sides of the prior as well."""
+    num, size = len(start), start[0].shape[0]
+    starts = np.concatenate(
+        [s * side * np.eye(num) for s in _OTHER_STARTS[num] for side in (1, -1)]
+    )
+    count = len(starts)
+    sides = [jnp.repeat(jnp.asarray(starts[:, p]), size) for p in range(num)]
+    every = _Frame(
+        [jnp.tile(m, count) for m in frame.m],
+        [[jnp.tile(u, count) for u in row] for row in frame.U],
+    )
+    peak, stiff, axes, mass = _climbed(frame, start, fn)
+    narrow = jnp.max(jnp.stack(stiff), axis=0) > _NARROW**2
+
+    def look(_: None):
+        return _climbed(every, sides, fn)
+
+    def skip(_: None):
+        same = [jnp.tile(z, count) for z in peak]
+        return (
+            same,
+            [jnp.tile(z, count) for z in stiff],
+            [[jnp.tile(e, count) for e in row] for row in axes],
+            jnp.full(count * size, -jnp.inf),
+        )
+
+    found = jax.lax.cond(jnp.any(narrow & weighty), look, skip, None)
+    peaks, stiffs, many_axes, masses = jax.tree.map(
+        lambda new, one: jnp.concatenate([one[None, :], new.reshape(count, size)]),
+        found,
+        (peak, stiff, axes, mass),
+    )
+    best = jnp.argmax(masses, axis=0)[None, :]
+
+    def chosen(array: Array) -> Array:
+        return jnp.take_along_axis(array, best, axis=0)[0]
+
+    peak, stiff, axes = jax.tree.map(chosen, (peaks, stiffs, many_axes))
+    return _Modes(peak, stiff, axes, peaks, masses)
+
+
+def _climbed(
+    frame: _Frame, start: list[Array], fn: LogLikelihood
+) -> tuple[list[Array], list[Array], Entries, Array]:
+    """Modes, their curvatures as l and E, and the logs of their masses by Laplace's rule."""
+    peak, curvature = _climb(frame, start, fn)
+    stiff, axes = eigen_entries(curvature)
+    stiff = [jnp.maximum(s, 1.0) for s in stiff]
+    heights, half = _log_posterior(frame, [z[None, :] for z in peak], fn)
+    return peak, stiff, axes, (heights + half)[0] - 0.5 * sum(jnp.log(s) for s in stiff)
+
+
 def tilt(
     mixture: Mixture, measured: np.ndarray, fn: LogLikelihood, targets: Float[Array, " r"]
 ) -> Tilted:
@@ -192,11 +263,11 @@ def tilt(
     wide, half = _log_posterior(frame, spread_out, fn)
     first = jnp.argmax(wide + half, axis=0)
     start = [jnp.asarray(rule.nodes[:, p])[first] for p in range(num)]
-    peak, curvature = _climb(frame, start, fn)
+    weighty = mixture.log_weights > jnp.max(mixture.log_weights) + np.log(_WEIGHTY)
+    modes = _modes(frame, start, fn, weighty)
+    peak, stiff, axes = modes.peak, modes.stiff, modes.axes
 
     # On the posterior's: eta = l^{1/2} E'(xi - peak) is standard normal where it is Gaussian.
-    stiff, axes = eigen_entries(curvature)
-    stiff = [jnp.maximum(s, 1.0) for s in stiff]
     roots = [jnp.sqrt(s) for s in stiff]
     xi = [
         p[None, :] + sum(z * (e / s)[None, :] for z, e, s in zip(nodes, row, roots, strict=True))
@@ -217,7 +288,7 @@ def tilt(
     ]
 
     energies = jnp.square(_residual(rule, values, usable))
-    missed, missed_along = _missed(nodes, logs, wide, log_mass, peak, axes, roots)
+    missed, missed_along = _missed(nodes, logs, wide, log_mass, modes)
     errors = jnp.minimum(jnp.sqrt(jnp.sum(energies, axis=0)) + missed, 2.0)
     errors = jnp.where(usable, errors, 0.0)
     axis, rows = _choose(rule, energies, stiff, missed, missed_along, targets)
@@ -237,7 +308,7 @@ def tilt(
         jnp.stack(means, axis=-1),
         matrix_of(after),
         errors,
-        jnp.where(usable & (errors > targets), rows, 0),
+        jnp.where(usable[None, :], rows, 0),
         jnp.stack(directions, axis=-1),
     )
 
@@ -254,20 +325,38 @@ def _missed(
     logs: Array,
     wide: Float[Array, "n r"],
     log_mass: Float[Array, " r"],
-    peak: list[Array],
-    axes: Entries,
-    roots: list[Array],
+    modes: _Modes,
 ) -> tuple[Float[Array, " r"], list[Array]]:
-    """Mass far from the posterior that was found, and how it is spread along its axes."""
-    num = len(peak)
+    """Mass far from the posterior that was found, and how it is spread along its axes.
+
+    Seen by nodes on the prior's scale, if the likelihood is wide, and as other modes, if it is
+    narrow; the larger of the two.
+    """
+    seen = jnp.exp(jnp.minimum(logs + wide - log_mass[None, :], 0.0))
+    here = [z - p[None, :] for z, p in zip(nodes, modes.peak, strict=True)]
+    by_nodes, nodes_along = _far_mass(seen, here, modes)
+    by_nodes = jnp.sum(by_nodes, axis=0)
+    other = jnp.exp(jnp.minimum(modes.other_masses - log_mass[None, :], 0.0))
+    here = [z - p[None, :] for z, p in zip(modes.others, modes.peak, strict=True)]
+    by_modes, modes_along = _far_mass(other, here, modes)
+    # Several climbs end at one mode: no sum.
+    by_modes = jnp.max(by_modes, axis=0)
     along = [
-        sum((nodes[p] - peak[p][None, :]) * axes[p][o][None, :] for p in range(num))
-        for o in range(num)
+        jnp.sum(a, axis=0) + jnp.sum(b, axis=0)
+        for a, b in zip(nodes_along, modes_along, strict=True)
     ]
-    distance = sum(jnp.square(z * s[None, :]) for z, s in zip(along, roots, strict=True))
-    mass = jnp.where(distance > _FAR**2, jnp.exp(logs + wide - log_mass[None, :]), 0.0)
-    mass = jnp.minimum(mass, 1.0)
-    return jnp.sum(mass, axis=0), [jnp.sum(mass * jnp.square(z), axis=0) for z in along]
+    return jnp.maximum(by_nodes, by_modes), along
+
+
+def _far_mass(
+    masses: Float[Array, "n r"], delta: list[Array], modes: _Modes
+) -> tuple[Float[Array, "n r"], list[Array]]:
+    """Masses at points far from the mode, and times the square of their place on each axis."""
+    num = len(delta)
+    along = [sum(delta[p] * modes.axes[p][o][None, :] for p in range(num)) for o in range(num)]
+    distance = sum(jnp.square(z) * s[None, :] for z, s in zip(along, modes.stiff, strict=True))
+    far = jnp.where(distance > _FAR**2, masses, 0.0)
+    return far, [far * jnp.square(z) for z in along]
 
 
 def _choose(
@@ -277,8 +366,8 @@ def _choose(
     missed: Float[Array, " r"],
     missed_along: list[Array],
     targets: Float[Array, " r"],
-) -> tuple[Int[Array, " r"], Int[Array, " r"]]:
-    """The axis to split, and the smallest split that is expected to reach the target.
+) -> tuple[Int[Array, " r"], Int[Array, "f r"]]:
+    """The axis to split, and the smallest splits expected to reach multiples of the target.
 
     Splitting the prior of an axis into pieces s times as wide makes the posterior s_eff times as
     wide, s_eff^2 = l / (1 / s^2 + l - 1): an axis that the likelihood has fixed (large l) is no
@@ -299,7 +388,9 @@ def _choose(
     every = jnp.stack(lines)
     axis = jnp.argmin(every[:, 4], axis=0)
     line = jnp.take_along_axis(every, axis[None, None, :], axis=0)[0]
-    good = line <= targets[None, :]
-    return axis, jnp.where(
-        jnp.any(good, axis=0), jnp.argmax(good, axis=0), jnp.argmin(line, axis=0)
-    )
+    rows = []
+    for factor in FACTORS:
+        good = line <= factor * targets[None, :]
+        first, least = jnp.argmax(good, axis=0), jnp.argmin(line, axis=0)
+        rows.append(jnp.where(jnp.any(good, axis=0), first, least))
+    return axis, jnp.stack(rows)

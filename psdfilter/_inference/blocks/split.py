@@ -3,8 +3,8 @@
 N(0, 1) is replaced by 1/6 N(-a, s^2) + 2/3 N(0, s^2) + 1/6 N(a, s^2) with a^2 = 3 (1 - s^2): a
 Gauss-Hermite rule for the part of the variance that is taken out. The spread s is the smallest for
 which the total variation error stays below what is allowed. (The three Gaussians closest to N(0, 1)
-have half that error, but lighter tails; after many splits the tails are gone, and with them the
-modes that grow out of them.)
+have half that error but lighter tails, and many splits add up: filters that use them were less
+accurate where the state goes into a tail.)
 """
 
 from functools import lru_cache

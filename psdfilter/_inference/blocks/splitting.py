@@ -63,6 +63,13 @@ def _balanced(points: np.ndarray, variance: float) -> np.ndarray:
     return -0.5 * np.square(points / low) - np.log(weights.sum())
 
 
+def affordable(wanted: Int[Array, "f r"], capacity: int) -> Int[Array, ""]:
+    """Of ever smaller sets of splits, the first that takes half of the places, or the last."""
+    extra = jnp.sum(jnp.asarray(split_table().counts)[wanted] - 1, axis=1)
+    fits = extra <= capacity // 2
+    return jnp.where(jnp.any(fits), jnp.argmax(fits), wanted.shape[0] - 1)
+
+
 def granted(
     wanted: Int[Array, " r"], alive: Array, scores: Float[Array, " r"], capacity: int
 ) -> Int[Array, " r"]:

@@ -25,15 +25,17 @@ def linear(model):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("dim", [1, *(pytest.param(n, marks=SLOW) for n in (2, 4, 6))])
-def test_a_linear_model_is_the_kalman_filter(dim):
+@pytest.mark.parametrize(
+    ("dim", "order"), [(1, 1), *(pytest.param(n, None, marks=SLOW) for n in (1, 2, 4, 6))]
+)
+def test_a_linear_model_is_the_kalman_filter(dim, order):
     """Nothing bends, so nothing is split, and each step is Kalman's; gaps included."""
     rng = np.random.default_rng(dim)
     model = random_model(rng, dim, max(1, dim // 2))
     ys = simulate(rng, model, 60)
     ys[3] = np.nan
     ys[10:14, 0] = np.nan
-    post = psd.run_filter(psd.learn(linear(model), 0.1, engine="blocks"), ys)
+    post = psd.run_filter(psd.learn(linear(model), 0.1, engine="blocks", order=order), ys)
     means, covariances, logs = kalman(ys, model)
     for got, wanted in (
         (post.mean, means), (post.covariance, covariances), (post.log_likelihoods, logs),
@@ -127,7 +129,8 @@ def test_agrees_with_the_grid_in_two_dimensions():
     assert np.max(error) < 0.1
 
 
-def test_first_inputs_missing_rows_and_codes(bent):
+@SLOW
+def test_missing_and_impossible_rows_and_their_codes(bent):
     """An impossible measurement, an infinite one, and one not made."""
     _, ys, learned = bent
     bad = ys.copy()
@@ -310,3 +313,11 @@ def test_ten_thousand_steps():
     # Turns of the angle cannot be told apart by its sine: the velocity can be followed.
     miss = np.abs(np.asarray(post.mean - xs))[:, 1]
     assert np.mean(miss[-2000:]) < 2 * np.mean(miss[:2000])
+
+
+@SLOW
+def test_a_saved_model_filters_the_same(bent, tmp_path):
+    ssm, ys, learned = bent
+    psd.save(tmp_path / "model.psd", learned)
+    loaded = psd.load(tmp_path / "model.psd", ssm=ssm)
+    np.testing.assert_array_equal(psd.run_filter(loaded, ys).mean, psd.run_filter(learned, ys).mean)

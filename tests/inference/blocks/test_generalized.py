@@ -1,0 +1,340 @@
+"""Q and G learned with free shapes: the closed form on R^d, dense grids and laws as oracles."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import psdfilter as psd
+from psdfilter import _results, systems
+from psdfilter._inference.blocks.generalized_atoms import (
+    Atoms,
+    evaluate,
+    kernel_of,
+    products,
+    slices,
+)
+from psdfilter._inference.blocks.generalized_compress import SquareSum, project
+from psdfilter._inference.blocks.generalized_model import FitErrors, GeneralizedModel
+from psdfilter._inference.blocks.generalized_step import (
+    LearnedRoots,
+    StepSizes,
+    predict_law,
+    rule_between,
+    update_law,
+)
+from psdfilter._inference.blocks.report import BlocksReport
+
+SLOW = pytest.mark.slow
+
+# Single operations would each be compiled by themselves.
+predict, update = (jax.jit(f, static_argnums=n) for f, n in ((predict_law, 2), (update_law, 3)))
+cut, multiply = jax.jit(slices, static_argnums=2), jax.jit(products)
+density_at = jax.jit(SquareSum.__call__)
+values_of, compress = jax.jit(evaluate), jax.jit(project, static_argnums=3)
+
+
+def random_square(seed: int, num: int, dim: int, width: float) -> psd.GeneralizedGaussianPSD:
+    """(sum_j alpha_j exp(-(w - mu_j)' P_j (w - mu_j)))^2 with coupled precisions."""
+    rng = np.random.default_rng(seed)
+    roots = np.eye(dim) / width + 0.5 / width * np.tril(rng.uniform(-1, 1, (num, dim, dim)), -1)
+    centers = rng.uniform(-0.25, 0.25, (num, dim))
+    return psd.GeneralizedGaussianPSD.from_centers(
+        centers, rng.uniform(0.4, 1.0, (num, 1)), roots @ np.swapaxes(roots, 1, 2)
+    )
+
+
+def kernel(f: psd.GeneralizedGaussianPSD, fixed: tuple[int, ...]):
+    parts = (f.factor, f.precisions(), f.linear, f.offset)
+    return kernel_of(*(np.asarray(p) for p in parts), float(f.log_scale), fixed)
+
+
+def sizes(dim: int) -> StepSizes:
+    first = dim == 1
+    places, nodes = (24, 32) if first else (80, 24)
+    return StepSizes(
+        places=places,
+        nodes=nodes,
+        sources=nodes if first else 400,
+        fine_nodes=48 if first else 28,
+        guard_nodes=24 if first else 14,
+        tried=2 * places if first else 3 * places,
+        transition_terms=3,
+        observation_terms=2,
+        scan=65 if first else 33,
+    )
+
+
+def small_model(dim: int = 1):
+    """A model whose mass is well inside of the unit box, and the three densities it is made of."""
+    Q, G = random_square(1, 3, 2 * dim, 0.3), random_square(2, 2, dim + 1, 0.35)
+    prior = random_square(3, 1, dim, 0.25)
+    size = sizes(dim)
+    given = tuple(range(dim))
+    learned = LearnedRoots(kernel(Q, given), kernel(G, (dim,)))
+    start = kernel(prior, ())  # nothing fixed: the terms themselves
+    part = cut(start, jnp.zeros((1, 0)), 1)
+    factor = np.zeros((size.places, min(size.places, size.sources)))
+    factor[0, 0] = 1.0
+    centers = np.zeros((size.places, dim))
+    centers[0] = part.centers[0, 0]
+    precision = np.tile(np.eye(dim), (size.places, 1, 1))
+    precision[0] = part.precision[0, 0]
+    law = SquareSum(Atoms(jnp.asarray(centers), jnp.asarray(precision)), jnp.asarray(factor))
+    report = BlocksReport("generalized", "made by hand", size.places, (), 0.0)
+    model = GeneralizedModel(
+        learned=learned,
+        prior=law,
+        state_box=psd.Box(-np.ones(dim), np.ones(dim)),
+        observation_box=psd.Box([-1.0], [1.0]),
+        sizes=size,
+        errors=FitErrors(1e-5, 1e-5, 1e-3),
+        report=report,
+    )
+    return model, Q, G, prior
+
+
+@pytest.fixture(scope="module")
+def model():
+    return small_model()[0]
+
+
+YS = np.array([[0.1], [-0.2], [np.nan], [0.3], [0.05], [-0.1]])
+
+
+@pytest.fixture(scope="module")
+def post(model):
+    return psd.run_filter(model, YS)
+
+
+@pytest.mark.parametrize("dim", [1, pytest.param(2, marks=SLOW)])
+def test_products_and_slices_are_pointwise(dim):
+    rng = np.random.default_rng(dim)
+    f = random_square(dim, 4, dim + 1, 0.4)
+    x, y = rng.uniform(-1, 1, (7, dim)), 0.3
+    part = cut(kernel(f, (dim,)), jnp.full((1, 1), y), 4)
+    atoms = Atoms(part.centers[0], part.precision[0])
+    values = np.square(values_of(atoms, jnp.asarray(x)) @ part.amplitudes[0])
+    np.testing.assert_allclose(values, f(np.c_[x, np.full(7, y)]), rtol=1e-12)
+    both, factors = multiply(atoms, atoms)
+    one = np.asarray(values_of(atoms, jnp.asarray(x)))
+    wanted = (one[:, :, None] * one[:, None, :]).reshape(7, -1)
+    np.testing.assert_allclose(
+        np.asarray(values_of(both, jnp.asarray(x))) * np.asarray(factors).ravel(),
+        wanted,
+        rtol=1e-12,
+    )
+
+
+def test_projection_finds_the_atoms_a_density_is_made_of():
+    rng = np.random.default_rng(0)
+    centers = jnp.asarray(np.linspace(-0.8, 0.8, 12)[:, None])
+    atoms = Atoms(centers, jnp.full((12, 1, 1), 40.0))
+    factor = np.zeros((12, 3))
+    factor[[2, 5, 9]] = rng.normal(size=(3, 3))
+    rule = jax.jit(rule_between, static_argnums=2)(-jnp.ones(1), jnp.ones(1), 64)
+    weights = np.asarray(rule.weights)
+    roots = np.asarray(values_of(atoms, rule.nodes)) @ factor
+    wanted = np.sum(roots**2, axis=1)
+    found = compress(atoms, jnp.asarray(roots), rule, 3)
+    np.testing.assert_allclose(
+        np.sort(found.atoms.centers[:, 0]), np.asarray(centers)[[2, 5, 9], 0]
+    )
+    np.testing.assert_allclose(density_at(found, rule.nodes), wanted, atol=1e-9)
+    # With fewer places something is lost, and the bound of the module holds.
+    fewer = density_at(compress(atoms, jnp.asarray(roots), rule, 2), rule.nodes)
+    mass, kept = weights @ wanted, weights @ fewer
+    assert 0 < weights @ np.abs(wanted - fewer) <= 2 * np.sqrt((mass - kept) * mass)
+
+
+def square(f: psd.GeneralizedGaussianPSD, w: np.ndarray) -> np.ndarray:
+    """f from its definition."""
+    P, h, c = (np.asarray(a) for a in (f.precision, f.linear, f.offset))
+    logs = c + 2 * w @ h.T - np.einsum("...d,mde,...e->...m", w, P, w)
+    return np.square(np.exp(logs) @ np.asarray(f.factor)[:, 0])
+
+
+def test_the_filter_of_a_dense_grid(post):
+    """Means, densities and likelihoods of all steps, a gap among them."""
+    _, Q, G, prior = small_model()
+    z, w = np.polynomial.legendre.leggauss(120)
+    table = square(Q, np.stack(np.meshgrid(z, z, indexing="ij"), axis=-1))
+    density = square(prior, z[:, None])
+    density = density / (w @ density)
+    for t, y in enumerate(YS[:, 0]):
+        density, log_mass = (w * density) @ table, 0.0
+        if not np.isnan(y):
+            density = density * square(G, np.stack([z, np.full(120, y)], axis=-1))
+            log_mass = np.log(w @ density)
+        density = density / (w @ density)
+        np.testing.assert_allclose(post.log_likelihoods[t], log_mass, atol=3e-4)
+        np.testing.assert_allclose(post.mean[t, 0], w @ (density * z), atol=1e-4)
+        np.testing.assert_allclose(w @ np.abs(square_of(post.laws, t, z) - density), 0.0, atol=1e-3)
+
+
+def square_of(laws: SquareSum, t: int, z: np.ndarray) -> np.ndarray:
+    """The law at index t from the definition of its atoms, in one dimension."""
+    centers, P = (
+        np.asarray(laws.atoms.centers[t, :, 0]),
+        np.asarray(laws.atoms.precision[t, :, 0, 0]),
+    )
+    atoms = (2 * P / np.pi) ** 0.25 * np.exp(-P * np.square(z[:, None] - centers))
+    return np.sum(np.square(atoms @ np.asarray(laws.factor[t])), axis=1)
+
+
+@SLOW
+@pytest.mark.parametrize("dim", [1, 2])
+def test_steps_are_those_of_the_closed_form(dim):
+    """Products, marginals and integrals over R^d, with one Gaussian for every pair of terms."""
+    made, Q, G, prior = small_model(dim)
+    size, old = made.sizes, tuple(range(dim))
+    y = 0.2
+    joint = psd.product(Q, prior, f_axes=range(2 * dim), g_axes=old)
+    ahead = psd.marginal(joint, tuple(range(dim, 2 * dim)))
+    start = SquareSum(made.prior.atoms, made.prior.factor)
+    law, record = predict(start, made.learned, size)
+    x = np.random.default_rng(4).uniform(-0.7, 0.7, (40, dim))
+    kept = psd.integral(ahead) / psd.integral(prior)
+    # In two dimensions 24 nodes for each axis, and 80 places.
+    exact, close = (1e-6, 1e-4) if dim == 1 else (2e-5, 1e-3)
+    np.testing.assert_allclose(float(record.log_mass), np.log(kept), atol=exact)
+    wanted = np.asarray(ahead(x)) / float(psd.integral(ahead))
+    np.testing.assert_allclose(law(jnp.asarray(x)), wanted, atol=close * wanted.max())
+    seen = psd.product(ahead, psd.partial(G, dim, [y]))
+    after, record = update(law, made.learned, jnp.asarray([y]), size)
+    mass = float(psd.integral(seen)) / float(psd.integral(ahead))
+    np.testing.assert_allclose(float(record.log_mass), np.log(mass), atol=close)
+    wanted = np.asarray(seen(x)) / float(psd.integral(seen))
+    np.testing.assert_allclose(after(jnp.asarray(x)), wanted, atol=3 * close * wanted.max())
+    mean, covariance = psd.moments(seen)
+    np.testing.assert_allclose(record.mean, mean, atol=close)
+    np.testing.assert_allclose(record.covariance, covariance, atol=close)
+
+
+@SLOW
+def test_laws_agree_with_their_own_summaries(model, post):
+    assert np.asarray(post.seen).tolist() == [True, True, False, True, True, True]
+    assert not np.asarray(post.codes).any()
+    assert float(post.log_likelihoods[2]) == 0.0
+    assert 0 < float(post.error_estimate) < 1e-3
+    z, w = np.polynomial.legendre.leggauss(200)
+    for t in (0, 2, 5):
+        f = post.density(t)
+        assert f.order <= model.sizes.places
+        values = np.asarray(f(z[:, None]))
+        assert values.min() >= 0
+        np.testing.assert_allclose(w @ values, 1.0, atol=1e-8)
+        np.testing.assert_allclose(post.mean[t, 0], w @ (values * z), atol=1e-7)
+        low = float(post.quantile(0.2)[t, 0])
+        part = 0.5 * (low + 1.0)
+        np.testing.assert_allclose(
+            part * w @ np.asarray(f((part * (z + 1.0) - 1.0)[:, None])), 0.2, atol=1e-5
+        )
+    assert "order 24" in str(post)
+
+
+@SLOW
+def test_online_steps_are_the_filter(model, post):
+    state = psd.init(model)
+    for y in YS:
+        state = psd.update(model, psd.predict(model, state), y)
+    np.testing.assert_allclose(state.mean, post.mean[-1], atol=1e-10)
+    np.testing.assert_allclose(state.log_likelihood, post.log_likelihood, atol=1e-10)
+    x = np.linspace(-0.5, 0.5, 5)[:, None]
+    np.testing.assert_allclose(state.density(x), post.density(-1)(x), rtol=1e-8)
+    assert int(state.step) == len(YS)
+
+
+@SLOW
+def test_forecast_is_a_gap_at_the_end(model, post):
+    ahead = psd.forecast(model, post, 2)
+    longer = psd.run_filter(model, np.concatenate([YS, np.full((2, 1), np.nan)]))
+    np.testing.assert_allclose(ahead.mean, longer.mean[-2:], atol=1e-10)
+    np.testing.assert_allclose(ahead.covariance, longer.covariance[-2:], atol=1e-10)
+
+
+@SLOW
+def test_batches_times_and_draws(model, post):
+    other = YS[::-1].copy()
+    means = jax.vmap(lambda ys: psd.run_filter(model, ys).mean)(jnp.stack([YS, other]))
+    np.testing.assert_allclose(means[0], post.mean, atol=1e-9)
+    np.testing.assert_allclose(means[1], psd.run_filter(model, other).mean, atol=1e-9)
+    seen = [0, 1, 3, 4, 5]
+    timed = psd.run_filter(model, YS[seen], times=np.array(seen) + 1)
+    np.testing.assert_allclose(timed.mean, np.asarray(post.mean)[seen], atol=1e-9)
+    draws = np.asarray(post.sample(key=jax.random.key(1), num=4000))[:, -1, 0]
+    sd = float(np.sqrt(post.covariance[-1, 0, 0]))
+    assert abs(draws.mean() - float(post.mean[-1, 0])) < 6 * sd / np.sqrt(4000)
+    assert abs(draws.std() / sd - 1) < 0.1
+
+
+def test_what_cannot_be_used_has_a_code(model):
+    ys = YS.copy()
+    ys[1] = 3.0
+    post = psd.run_filter(model, ys, throw=False)
+    assert int(post.codes[1]) == _results.BAD_OBSERVATION
+    assert np.isfinite(np.asarray(post.mean)).all()
+    with pytest.raises(ValueError, match=r"failed at ys\[1\]"):
+        psd.run_filter(model, ys)
+
+
+def test_a_second_call_compiles_nothing(model, post):
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda name, *_, **__: compiled.append(name) if "backend_compile" in name else None
+    )
+    try:
+        psd.run_filter(model, YS[::-1].copy())
+    finally:
+        jax.monitoring.clear_event_listeners()
+    assert compiled == []
+
+
+def test_saved_without_functions(model, post, tmp_path):
+    psd.save(tmp_path / "model.npz", model)
+    again = psd.run_filter(psd.load(tmp_path / "model.npz"), YS)
+    np.testing.assert_array_equal(again.mean, post.mean)
+    psd.save(tmp_path / "state.npz", psd.init(model))
+    state = psd.load(tmp_path / "state.npz")
+    np.testing.assert_array_equal(state.mean, psd.init(model).mean)
+
+
+def test_messages_name_the_remedy(model, post):
+    with pytest.raises(ValueError, match='engine="nodes", whose smoother'):
+        psd.run_smoother(model, YS)
+    with pytest.raises(ValueError, match="inputs must be None"):
+        psd.run_filter(model, YS, inputs=np.zeros(6))
+    with pytest.raises(ValueError, match="ys must have 1 columns"):
+        psd.run_filter(model, np.zeros((3, 2)))
+    with pytest.raises(ValueError, match="post must come from run_filter"):
+        psd.forecast(model, 3, 2)
+    with pytest.raises(ValueError, match=r"t must lie in 0\.\.5"):
+        post.density(6)
+    with pytest.raises(ValueError, match="at most 2 coordinates, got 3"):
+        psd.learn(systems.lorenz63(), engine="generalized")
+    with pytest.raises(ValueError, match="take t or inputs"):
+        psd.learn(systems.ungm(), engine="generalized")
+    bare = psd.StateSpaceModel(
+        lambda x: 0.0, lambda u, x: 0.0, lambda x, y: 0.0, psd.Box(-1.0, 1.0)
+    )
+    with pytest.raises(ValueError, match="needs observation_box"):
+        psd.learn(bare, engine="generalized")
+    with pytest.raises(ValueError, match="renormalize must be False"):
+        psd.learn(systems.sine_map(), engine="generalized", renormalize=True)
+
+
+@SLOW
+@pytest.mark.parametrize("name", ["sine_map", "theta_logistic", "noisy_logistic"])
+def test_against_a_dense_grid(name):
+    """Total variation at most 1e-3 over 50 steps, with at most 64 components."""
+    system = systems.ALL[name]
+    learned = psd.learn(system(), engine="generalized")
+    assert "MISSED" not in str(learned.report)
+    for seed in range(3):
+        _, ys = system.simulate(seed, 50)
+        post, wanted = psd.run_filter(learned, ys), system.reference(ys)
+        values = np.stack([post.density(t)(wanted.nodes) for t in range(50)])
+        assert max(post.density(t).order for t in range(50)) <= 64
+        assert wanted.distance_to(values).max() < 1e-3
+        np.testing.assert_allclose(post.log_likelihoods, wanted.log_likelihoods, atol=1e-3)
+        np.testing.assert_allclose(post.mean, wanted.mean, atol=1e-3)
