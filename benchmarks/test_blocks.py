@@ -6,6 +6,7 @@ deviations of the posterior against the mean of several filters with 10^6 partic
 """
 
 import time
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -13,24 +14,17 @@ import numpy as np
 import pytest
 
 import psdfilter as psd
+from benchmarks.yardsticks import best_time
 
 STEPS = 100
-BEACONS = np.array([[0.0, 0.0], [20.0, 0.0]])
+BEACONS = {
+    "two beacons": np.array([[0.0, 0.0], [20.0, 0.0]]),
+    "one beacon": np.array([[0.0, 0.0]]),
+}
 MEAN, SPREAD = np.array([10.0, 0.3, 15.0, -0.2]), np.diag([4.0, 0.1, 4.0, 0.1])
 SD, SENSOR_SD = np.sqrt(0.05), 0.5
 F = np.kron(np.eye(2), [[1.0, 1.0], [0.0, 1.0]])
 Q = SD**2 * np.kron(np.eye(2), [[1 / 3, 1 / 2], [1 / 2, 1.0]])
-
-
-def best_time(fn, repeat=7):
-    """Seconds of the fastest of `repeat` calls, after one that compiles."""
-    jax.block_until_ready(fn())
-    times = []
-    for _ in range(repeat):
-        start = time.perf_counter()
-        jax.block_until_ready(fn())
-        times.append(time.perf_counter() - start)
-    return min(times)
 
 
 def linear_problem(num=1000):
@@ -86,23 +80,30 @@ def test_one_gaussian_next_to_dynamax():
     assert ours < 2 * theirs
 
 
-def expected(x):
-    gaps = jnp.stack([x[0] - BEACONS[:, 0], x[2] - BEACONS[:, 1]])
-    return jnp.sqrt(jnp.sum(jnp.square(gaps), axis=0) + 1e-12)
+@dataclass(frozen=True, eq=False)
+class Track:
+    """What was seen, and from where."""
+
+    beacons: np.ndarray
+    ys: np.ndarray
+
+    def expected(self, x):
+        gaps = jnp.stack([x[0] - self.beacons[:, 0], x[2] - self.beacons[:, 1]])
+        return jnp.sqrt(jnp.sum(jnp.square(gaps), axis=0) + 1e-12)
+
+    def log_observation(self, x, y):
+        return jnp.sum(jax.scipy.stats.norm.logpdf(y, self.expected(x), SENSOR_SD))
 
 
-def log_observation(x, y):
-    return jnp.sum(jax.scipy.stats.norm.logpdf(y, expected(x), SENSOR_SD))
-
-
-@pytest.fixture(scope="module")
-def track():
-    rng = np.random.default_rng(1)
+@pytest.fixture(scope="module", params=BEACONS)
+def track(request):
+    beacons, rng = BEACONS[request.param], np.random.default_rng(1)
     x, ys = rng.multivariate_normal(MEAN, SPREAD), []
     for _ in range(STEPS):
         x = F @ x + rng.multivariate_normal(np.zeros(4), Q)
-        ys.append(np.hypot(*(x[[0, 2]] - BEACONS).T) + SENSOR_SD * rng.normal(size=2))
-    return np.asarray(ys)
+        distances = np.hypot(*(x[[0, 2]] - beacons).T)
+        ys.append(distances + SENSOR_SD * rng.normal(size=len(beacons)))
+    return Track(beacons, np.asarray(ys))
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +121,7 @@ def reference(track):
             y, step_key = at
             move_key, pick_key = jax.random.split(step_key)
             x = x @ F.T + jax.random.normal(move_key, (num, 4)) @ root.T
-            w = jax.nn.softmax(jax.vmap(lambda p: log_observation(p, y))(x))
+            w = jax.nn.softmax(jax.vmap(lambda p: track.log_observation(p, y))(x))
             mean = w @ x
             variance = w @ jnp.square(x - mean)
             levels = (jnp.arange(num) + jax.random.uniform(pick_key)) / num
@@ -128,7 +129,7 @@ def reference(track):
             return x[index], (mean, variance)
 
         keys = jax.random.split(key, STEPS)
-        return jax.lax.scan(step, x, (jnp.asarray(track), keys))[1]
+        return jax.lax.scan(step, x, (jnp.asarray(track.ys), keys))[1]
 
     runs = [run(jax.random.key(seed)) for seed in range(4)]
     means, variances = (np.stack([np.asarray(r[k]) for r in runs]) for k in range(2))
@@ -139,16 +140,16 @@ def error_of(mean, reference):
     return float(np.sqrt(np.mean(np.square((np.asarray(mean) - reference[0]) / reference[1]))))
 
 
-def extended_bank(ys, num):
+def extended_bank(track, num):
     """A plain Gaussian-sum filter: extended Kalman filters that are weighted, never split."""
     rng = np.random.default_rng(0)
     starts = MEAN + rng.normal(size=(num, 4)) @ np.linalg.cholesky(0.75 * SPREAD).T
-    slope = jax.jacfwd(expected)
-    R = SENSOR_SD**2 * jnp.eye(2)
+    slope = jax.jacfwd(track.expected)
+    R = SENSOR_SD**2 * jnp.eye(len(track.beacons))
 
     def update(log_w, m, P, y):
         m, P = F @ m, F @ P @ F.T + Q
-        H, e = slope(m), y - expected(m)
+        H, e = slope(m), y - track.expected(m)
         S = H @ P @ H.T + R
         K = jnp.linalg.solve(S, H @ P).T
         log_z = -0.5 * (e @ jnp.linalg.solve(S, e) + jnp.linalg.slogdet(2 * jnp.pi * S)[1])
@@ -165,17 +166,17 @@ def extended_bank(ys, num):
         first = (jnp.full(num, -jnp.log(num)), jnp.asarray(starts), covariances)
         return jax.lax.scan(step, first, ys)[1]
 
-    return lambda: run(jnp.asarray(ys))
+    return lambda: run(jnp.asarray(track.ys))
 
 
-def particle_filter(ys, num):
+def particle_filter(track, num):
     """`particles`, bootstrap with systematic resampling: means and seconds."""
     import particles
     from particles import distributions as dists
     from particles import state_space_models as ssms
     from particles.collectors import Moments
 
-    class Track(ssms.StateSpaceModel):
+    class Target(ssms.StateSpaceModel):
         def PX0(self):
             return dists.MvNormal(loc=F @ MEAN, cov=F @ SPREAD @ F.T + Q)
 
@@ -183,10 +184,10 @@ def particle_filter(ys, num):
             return dists.MvNormal(loc=xp @ F.T, cov=Q)
 
         def PY(self, t, xp, x):
-            ranges = [np.hypot(x[:, 0] - b[0], x[:, 2] - b[1]) for b in BEACONS]
+            ranges = [np.hypot(x[:, 0] - b[0], x[:, 2] - b[1]) for b in track.beacons]
             return dists.IndepProd(*(dists.Normal(loc=r, scale=SENSOR_SD) for r in ranges))
 
-    bootstrap = ssms.Bootstrap(ssm=Track(), data=list(ys[:, None, :]))
+    bootstrap = ssms.Bootstrap(ssm=Target(), data=list(track.ys[:, None, :]))
     smc = particles.SMC(fk=bootstrap, N=num, resampling="systematic", collect=[Moments()])
     start = time.perf_counter()
     smc.run()
@@ -194,16 +195,16 @@ def particle_filter(ys, num):
     return np.stack([m["mean"] for m in smc.summaries.moments]), seconds
 
 
-def test_two_beacons_next_to_particles(track, reference):
+def test_ranges_next_to_particles(track, reference):
     pytest.importorskip("particles")
     np.random.seed(0)  # noqa: NPY002  (particles draws from the global generator)
     rows = []
     ours = {}
-    ssm = psd.linear_gaussian(F, Q, None, None, MEAN, SPREAD, log_observation=log_observation)
-    for order in (8, 16, 32, 64):
+    ssm = psd.linear_gaussian(F, Q, None, None, MEAN, SPREAD, log_observation=track.log_observation)
+    for order in (8, 16, 32, 48, 64):
         model = psd.learn(ssm, order=order)
-        post = psd.run_filter(model, track)
-        seconds = best_time(lambda m=model: psd.run_filter(m, track, throw=False).mean, repeat=3)
+        post = psd.run_filter(model, track.ys)
+        seconds = best_time(lambda m=model: psd.run_filter(m, track.ys, throw=False).mean, repeat=3)
         ours[order] = error_of(post.mean, reference), seconds
         rows.append((f"blocks, {order} Gaussians", *ours[order]))
     for num in (32, 128):
@@ -215,7 +216,7 @@ def test_two_beacons_next_to_particles(track, reference):
         error = float(np.sqrt(np.mean([error_of(m, reference) ** 2 for m, _ in runs])))
         peers[num] = error, min(s for _, s in runs)
         rows.append((f"particles, N = {num}", *peers[num]))
-    print()
+    print(f"\nbeacons: {len(track.beacons)}")
     for name, error, seconds in rows:
         print(f"{name:<26} error {error:.4f} sd   {1e3 * seconds / STEPS:8.2f} ms a step")
     for num, factor in ((100_000, 4), (1_000_000, 10)):

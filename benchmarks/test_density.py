@@ -6,7 +6,6 @@ measured next to it, so that they mean the same on a faster machine.
 
 import subprocess
 import sys
-import time
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +14,7 @@ import pytest
 from jax.scipy.special import erf
 
 import psdfilter as psd
+from benchmarks.yardsticks import best_time
 
 MEMORY_PROGRAMME = """
 import resource, jax
@@ -38,17 +38,6 @@ try:
 except FileNotFoundError:
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """
-
-
-def best_time(fn, *arguments, repeat=7):
-    """Seconds of the fastest of `repeat` calls, after one that compiles."""
-    jax.block_until_ready(fn(*arguments))
-    times = []
-    for _ in range(repeat):
-        start = time.perf_counter()
-        jax.block_until_ready(fn(*arguments))
-        times.append(time.perf_counter() - start)
-    return min(times)
 
 
 def scattered(order, dim, rank=1, seed=0):

@@ -64,7 +64,9 @@ def sample(likelihood, fitted, num_samples, num_chains):
         numpyro.factor("y", likelihood(theta))
 
     kernel = numpyro.infer.NUTS(
-        model, init_strategy=numpyro.infer.init_to_value(values=fitted.theta)
+        model,
+        init_strategy=numpyro.infer.init_to_value(values=fitted.theta),
+        dense_mass=True,
     )
     mcmc = numpyro.infer.MCMC(
         kernel,
@@ -72,7 +74,7 @@ def sample(likelihood, fitted, num_samples, num_chains):
         num_samples=num_samples,
         num_chains=num_chains,
         chain_method="sequential",
-        progress_bar=False,
+        progress_bar=True,
     )
     mcmc.run(jax.random.key(1))
     return mcmc

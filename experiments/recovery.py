@@ -26,11 +26,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--replications", type=int, default=50)
     parser.add_argument("--length", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first series")
     arguments = parser.parse_args()
     system = psd.systems.stochastic_volatility
     build = lambda theta: system(**theta)  # noqa: E731
     scores = []
-    for seed in range(arguments.replications):
+    for seed in range(arguments.first, arguments.first + arguments.replications):
+        # Every plan is compiled anew; what fifty fits have compiled exceeds the memory maps of a
+        # process on Linux (vm.max_map_count).
+        if seed % 10 == 0:
+            jax.clear_caches()
         ys = np.asarray(system.simulate(seed, arguments.length, first="observe", **TRUTH)[1])
         fit = psd.fit(build, START, ys, bounds=BOUNDS, first="observe", tol=1e-3)
         z = np.asarray(fit.free - fit.objective.coordinates.to_free(TRUTH))

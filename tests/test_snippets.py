@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import jax
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -22,4 +23,6 @@ def test_snippets_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text("utf-8"), re.S | re.M)
     assert blocks
-    exec("\n".join(blocks), {})
+    # As a user has them: only these tests forbid promotion.
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        exec("\n".join(blocks), {})

@@ -124,7 +124,7 @@ def fit(
     *,
     bounds: Bounds | None = None,
     log_prior: LogPrior = None,
-    tol: float = 1e-4,
+    tol: float | None = None,
     first: str = "predict",
     inputs: Inputs = None,
     times: Any = None,
@@ -142,7 +142,7 @@ def fit(
         bounds: name -> (lower, upper), None for no bound; `{"rho": (-1, 1), "sigma": (0, None)}`.
             The search runs in coordinates without bounds.
         log_prior: theta -> log p(theta), for a maximum a posteriori.
-        tol: as for `learn`.
+        tol: as for `likelihood`.
         first: as for `run_filter`, likewise `inputs` and `times`; lists for several series.
         inputs: see `first`.
         times: see `first`.

@@ -30,8 +30,8 @@ def save(path: str | os.PathLike[str], obj: Any) -> None:
 
     Args:
         path: where to; taken as it is, no suffix is added.
-        obj: a GaussianPSD, GeneralizedGaussianPSD, PairwiseGaussianPSD, TensorGrid, Box,
-            FilterState, LearnedModel or ClosedModel.
+        obj: a density (GaussianPSD, GeneralizedGaussianPSD, PairwiseGaussianPSD, GaussianBlocks), a
+            Box or TensorGrid, whatever `learn` returns, or the state of an online filter.
     """
     kind = name_of(obj)
     if kind not in KINDS:

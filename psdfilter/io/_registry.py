@@ -34,6 +34,9 @@ _MODULES = {
     "Effort": "psdfilter._inference.blocks.nonlinear",
     "UnitSplit": "psdfilter._inference.blocks.split",
     "LinearizedModel": "psdfilter._inference.blocks.nonlinear_model",
+    "Sizes": "psdfilter._inference.blocks.engine",
+    "Found": "psdfilter._inference.blocks.compressed",
+    "CompressedModel": "psdfilter._inference.blocks.compressed",
     "BlocksState": "psdfilter._inference.blocks.online",
     "Atoms": "psdfilter._inference.blocks.generalized_atoms",
     "TermKernel": "psdfilter._inference.blocks.generalized_atoms",
@@ -58,13 +61,14 @@ KINDS = (
     "ClosedModel",
     "ExactModel",
     "LinearizedModel",
+    "CompressedModel",
     "BlocksState",
     "GeneralizedModel",
     "GeneralizedState",
 )
 
 # Of a class that is no dataclass: what is written. Compiled functions it keeps are made anew.
-_FIELDS = {"Sizing": ("by_observations", "resized")}
+_FIELDS = {"Sizing": ("by_observations", "resized"), "Found": ("measured",)}
 
 
 def class_of(name: str) -> type:

@@ -131,8 +131,9 @@ def test_a_plan_that_no_longer_serves_warns(volatility):
 def test_a_cover_serves_all_of_its_thetas(volatility):
     system, theta, ys, _ = volatility
     other = {"mu": -0.9, "rho": 0.96, "sigma": 0.17}
-    ll = psd.likelihood(lambda p: system(**p), theta, ys, cover=[other])
+    ll = psd.likelihood(lambda p: system(**p), theta, ys, cover=[other], tol=1e-4)
     for p in (theta, other):
+        # 4e-5 of it at any tolerance: the references have boxes of their own, narrower ones.
         gap = np.asarray(ll.increments(p)) - system.reference(ys, **p).log_likelihoods
         assert np.max(np.abs(gap)) < 2 * ll.tol
 

@@ -56,20 +56,23 @@ def test_numpyro_and_blackjax_agree_on_the_posterior(likelihood):
         chain_method="sequential",
         progress_bar=False,
     )
-    mcmc.run(jax.random.key(0))
+    # Samplers mix dtypes and ranks in ways that these tests forbid to everything else.
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        mcmc.run(jax.random.key(0))
     ours = mcmc.get_samples(group_by_chain=True)
 
     def log_prior(theta):
         return -0.5 * (jnp.square(theta["q"]) + jnp.square(theta["r"]))
 
     target = psd.log_posterior(likelihood, log_prior=log_prior, bounds=BOUNDS)
-    warmup = blackjax.window_adaptation(blackjax.nuts, target)
-    (state, tuned), _ = warmup.run(jax.random.key(1), target.to_free(likelihood.theta), 200)
-    step = blackjax.nuts(target, **tuned).step
-    keys = jax.random.split(jax.random.key(2), 800)
-    _, draws = jax.lax.scan(
-        lambda s, key: (lambda n: (n, n.position))(step(key, s)[0]), state, keys
-    )
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        warmup = blackjax.window_adaptation(blackjax.nuts, target)
+        (state, tuned), _ = warmup.run(jax.random.key(1), target.to_free(likelihood.theta), 200)
+        step = blackjax.nuts(target, **tuned).step
+        keys = jax.random.split(jax.random.key(2), 800)
+        _, draws = jax.lax.scan(
+            lambda s, key: (lambda n: (n, n.position))(step(key, s)[0]), state, keys
+        )
     theirs = jax.vmap(target.to_theta)(draws)
     for name in ("q", "r"):
         a, b = np.asarray(ours[name]), np.asarray(theirs[name])

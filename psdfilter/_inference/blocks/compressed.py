@@ -73,9 +73,9 @@ class CompressedModel(AbstractMixtureModel):
     where the result would not be Gaussian, and the mixture merged back to its size.
     """
 
+    ssm: StateSpaceModel
     dynamics: Dynamics
     prior: Mixture
-    log_observation: Any = eqx.field(static=True)
     sizes: Sizes = eqx.field(static=True)
     report: BlocksReport = eqx.field(static=True)
     found: Found = eqx.field(static=True)
@@ -84,6 +84,11 @@ class CompressedModel(AbstractMixtureModel):
     def dim(self) -> int:
         """Number of coordinates of the state."""
         return self.dynamics.F.shape[0]
+
+    @property
+    def log_observation(self) -> Any:
+        """x, y -> log G(x, y)."""
+        return self.ssm.log_observation
 
     @property
     def num_observed(self) -> None:
@@ -274,9 +279,9 @@ def learn_compressed(
     report = BlocksReport("compressed", reason, order, choices, time.perf_counter() - started)
     dynamics = Dynamics(structure.F, structure.b, structure.Q)  # pyright: ignore
     return CompressedModel(
+        ssm=ssm,
         dynamics=dynamics,
         prior=padded(prior, order),
-        log_observation=ssm.log_observation,
         sizes=sizes,
         report=report,
         found=found,

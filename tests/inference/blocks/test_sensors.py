@@ -123,6 +123,14 @@ def test_online_steps_are_those_of_the_series(linear):
 
 
 @pytest.mark.slow
+def test_a_saved_model_filters_the_same(linear, tmp_path):
+    model, ys, learned, post = linear
+    psd.save(tmp_path / "model", learned)
+    again = psd.run_filter(psd.load(tmp_path / "model", ssm=build(model)), ys)
+    np.testing.assert_allclose(again.mean, post.mean, rtol=0, atol=1e-14)
+
+
+@pytest.mark.slow
 def test_smoothing_by_paths_agrees_with_the_exact_smoother(linear):
     model, ys, learned, _ = linear
     smooth = psd.run_smoother(learned, ys)
