@@ -33,7 +33,9 @@ def test_simulation_is_seeded_and_stays_in_the_box(name):
     ssm = system()
     assert xs.shape == (200, system.dim)
     assert ys.shape == (200, ssm.observation_box.dim)
-    assert np.mean(np.asarray(ssm.state_box.contains(xs))) > (0.97 if name == "lorenz63" else 0.99)
+    if name != "pendulum_sde":  # followed on all of space; it may turn over
+        inside = np.mean(np.asarray(ssm.state_box.contains(xs)))
+        assert inside > (0.97 if name == "lorenz63" else 0.99)
     assert np.mean(np.asarray(ssm.observation_box.contains(ys))) > 0.97
     assert bool(jnp.all(jnp.isfinite(ys)))
 
@@ -66,6 +68,7 @@ def test_densities_in_numpy_are_those_of_the_model(name):
 
 
 PARAMETER = {
+    "pendulum_sde": ("spectral", 1.0),
     "sine_map": ("sd", 0.2),
     "stochastic_volatility": ("rho", 0.9),
     "ungm": ("state_variance", 8.0),
