@@ -158,17 +158,7 @@ def learn(
         measured: coordinates of the state that this `log_observation` depends on; by default found
             from its gradients with the first data.
     """
-    require_x64()
-    if not isinstance(ssm, StateSpaceModel):
-        raise ValueError(f"ssm must be a StateSpaceModel, got {type(ssm).__name__}")
-    if not (isinstance(tol, int | float) and 0 < tol < 2):
-        raise ValueError(f"tol must lie in (0, 2), got {tol!r}")
-    if engine not in ("auto", "nodes", "closed", "blocks", "generalized"):
-        raise ValueError(
-            f'engine must be "auto", "nodes", "closed", "blocks" or "generalized", got {engine!r}'
-        )
-    if observation not in ("each", "joint"):
-        raise ValueError(f'observation must be "each" or "joint", got {observation!r}')
+    _check_choices(ssm, tol, engine, observation)
     if engine == "generalized":
         from .blocks.generalized_learn import learn_free_shapes
 
@@ -194,6 +184,31 @@ def learn(
         if observation == "joint":
             raise ValueError('observation="joint" is served by engine="nodes", got "closed"')
         return learn_closed(ssm, float(tol), ys=ys, inputs=inputs)  # pyright: ignore[reportReturnType]
+    return _learn_on_nodes(ssm, float(tol), observation, renormalize, ys, inputs)
+
+
+def _check_choices(ssm: Any, tol: Any, engine: str, observation: str) -> None:
+    require_x64()
+    if not isinstance(ssm, StateSpaceModel):
+        raise ValueError(f"ssm must be a StateSpaceModel, got {type(ssm).__name__}")
+    if not (isinstance(tol, int | float) and 0 < tol < 2):
+        raise ValueError(f"tol must lie in (0, 2), got {tol!r}")
+    if engine not in ("auto", "nodes", "closed", "blocks", "generalized"):
+        raise ValueError(
+            f'engine must be "auto", "nodes", "closed", "blocks" or "generalized", got {engine!r}'
+        )
+    if observation not in ("each", "joint"):
+        raise ValueError(f'observation must be "each" or "joint", got {observation!r}')
+
+
+def _learn_on_nodes(
+    ssm: StateSpaceModel,
+    tol: float,
+    observation: str,
+    renormalize: bool,
+    ys: Any,
+    inputs: Inputs,
+) -> LearnedModel:
     if tol < LEAST_TOL:
         raise ValueError(
             f"tol must be at least {LEAST_TOL:g} on quadrature nodes, got {tol:g}: rounding in "
@@ -203,7 +218,7 @@ def learn(
     paths = simulate_typical(ssm, inputs=inputs)
     if observation == "joint":
         paths = observed_paths(ssm, paths, inputs)
-    plan = make_plan(ssm, paths, float(tol), inputs)
+    plan = make_plan(ssm, paths, tol, inputs)
     model = _build(plan, ssm, renormalize, paths, inputs, started)
     if ys is not None:
         model = resized_by(model, ys, inputs)

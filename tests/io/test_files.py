@@ -19,7 +19,7 @@ from psdfilter._inference.run import run_filter
 from psdfilter.io import load, save
 
 
-def same(a, b):
+def assert_same(a, b):
     """Of one type, and equal leaf by leaf, bit by bit."""
     assert type(a) is type(b)
     paths = [[path for path, _ in jax.tree.leaves_with_path(tree)] for tree in (a, b)]
@@ -43,7 +43,7 @@ def test_densities(kind, tmp_path):
     f = make(kind, 0, 2)
     save(tmp_path / "f.npz", f)
     g = load(tmp_path / "f.npz")
-    same(f, g)
+    assert_same(f, g)
     x = np.random.default_rng(0).normal(size=(5, 2))
     np.testing.assert_array_equal(f(x), g(x))
 
@@ -51,7 +51,7 @@ def test_densities(kind, tmp_path):
 def test_boxes_with_infinite_sides_and_grids(tmp_path):
     for obj in (psd.Box([-np.inf, 0.0], [1.0, np.inf]), psd.TensorGrid([[0.0, 1.0], [2.0]])):
         save(tmp_path / "obj", obj)  # the name is taken as it is
-        same(obj, load(str(tmp_path / "obj")))
+        assert_same(obj, load(str(tmp_path / "obj")))
 
 
 def test_learned_model(learned, tmp_path):
@@ -59,7 +59,7 @@ def test_learned_model(learned, tmp_path):
     path = tmp_path / "model.npz"
     save(path, model)
     back = load(path, ssm=ssm)
-    same(model, back)
+    assert_same(model, back)
     for field in dataclasses.fields(model.report):
         value, again = getattr(model.report, field.name), getattr(back.report, field.name)
         assert type(value) is type(again)
@@ -85,7 +85,7 @@ def test_a_model_resized_by_data_stays_so(tmp_path):
     assert model.sizing.resized is not None
     save(tmp_path / "model.npz", model)
     back = load(tmp_path / "model.npz", ssm=ssm)
-    same(model.sizing.resized, back.sizing.resized)
+    assert_same(model.sizing.resized, back.sizing.resized)
     np.testing.assert_allclose(run_filter(back, ys).mean, post.mean, rtol=1e-12)
 
 

@@ -16,6 +16,7 @@ from ..summaries import axis_marginal, check_level, draw, line_quantiles
 from .generalized_atoms import log_heights
 from .generalized_compress import SquareSum
 from .generalized_step import StepSizes, corners_of, rule_between, scan_points
+from .stepwise import AbstractStepwise
 
 
 def as_density(law: SquareSum, box: Box) -> GeneralizedGaussianPSD:
@@ -132,7 +133,7 @@ def _sample(
     return jnp.moveaxis(jax.lax.map(one, (laws, keys)), 0, 1)
 
 
-class GeneralizedPosterior(AbstractGeneralizedLaws):
+class GeneralizedPosterior(AbstractStepwise, AbstractGeneralizedLaws):
     """p(x_t | y_1 ... y_t) for t = 1 ... T, on the state box.
 
     Attributes:
@@ -160,39 +161,8 @@ class GeneralizedPosterior(AbstractGeneralizedLaws):
     laws: SquareSum | None
 
     @property
-    def log_likelihood(self) -> Float[Array, ""]:
-        """sum_t log Z_t."""
-        return jnp.sum(self.log_likelihoods)
-
-    @property
-    def error_estimates(self) -> Float[Array, " t"]:
-        """Errors that the steps up to t have added, fits and compression, as a sum.
-
-        An estimate, not a bound: the filter forgets, so that early errors count for less.
-        """
-        return jnp.cumsum(self.fit_errors + self.compression_losses)
-
-    @property
-    def error_estimate(self) -> Float[Array, ""]:
-        """The largest error that a single step has added; see `error_estimates`."""
-        return jnp.max(self.fit_errors + self.compression_losses)
-
-    def __str__(self) -> str:
-        if not is_concrete(self.log_likelihoods):
-            return "GeneralizedPosterior(traced)"
-        num, dim = self.mean.shape
-        unused = int(np.sum(~np.asarray(self.seen)))
-        bad = int(np.sum(np.asarray(self.codes) != 0))
-        lines = [
-            f"filter of {num} observations, state of {dim} coordinates",
-            f"engine             generalized, order {self.model.sizes.places}",
-            f"log-likelihood     {float(self.log_likelihood):.6f}",
-            f"not used           {unused} (missing or refused), {bad} with a bad code",
-            f"last mean          {np.array2string(np.asarray(self.mean[-1]), precision=6)}",
-            f"last sd            {np.sqrt(np.diagonal(np.asarray(self.covariance[-1])))}",
-            f"error of a step    {float(self.error_estimate):.1e} (largest estimate)",
-        ]
-        return "\n".join(lines)
+    def _engine(self) -> str:
+        return f"generalized, order {self.model.sizes.places}"
 
 
 class GeneralizedForecast(AbstractGeneralizedLaws):

@@ -5,19 +5,19 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from ..._checks import as_count, as_key, is_concrete
+from ..._checks import as_count, as_key
 from ..._density.blocks import GaussianBlocks
 from .bank import Bank, Layout, density_of
 from .laws import AbstractLaws, Laws, sample_laws
 from .linear import predict_hops
 from .observed import probability_transforms, sensor_laws
+from .stepwise import AbstractStepwise
 
 
-class BlocksPosterior(AbstractLaws):
+class BlocksPosterior(AbstractStepwise, AbstractLaws):
     """p(x_t | y_1 ... y_t) for t = 1 ... T, on all of R^d.
 
     Attributes:
@@ -46,28 +46,13 @@ class BlocksPosterior(AbstractLaws):
     layout: Layout
 
     @property
-    def log_likelihood(self) -> Float[Array, ""]:
-        """sum_t log Z_t."""
-        return jnp.sum(self.log_likelihoods)
+    def _engine(self) -> str:
+        return f"blocks, {self.model.report.engine}"
 
     @property
     def log_predictive(self) -> Float[Array, ""]:
         """The same: there is no box that mass could leave."""
         return jnp.sum(jnp.where(self.seen, self.log_likelihoods, 0.0))
-
-    @property
-    def error_estimates(self) -> Float[Array, " t"]:
-        """Errors that the steps up to t have added, fits and compression, as a sum.
-
-        An estimate, not a bound: the filter forgets, so that early errors count for less than they
-        do here, and zero for an exact filter.
-        """
-        return jnp.cumsum(self.fit_errors + self.compression_losses)
-
-    @property
-    def error_estimate(self) -> Float[Array, ""]:
-        """The largest error that a single step has added; see `error_estimates`."""
-        return jnp.max(self.fit_errors + self.compression_losses)
 
     def _banks(self) -> tuple[Bank, Layout]:
         if self.laws is None:
@@ -119,24 +104,6 @@ class BlocksPosterior(AbstractLaws):
     def sample(self, *, key: PRNGKeyArray, num: int) -> Float[Array, "k t d"]:
         """Independent draws from every marginal, (num, T, d); paths come from the smoother."""
         return sample_laws(self, key, num)
-
-    def __str__(self) -> str:
-        if not is_concrete(self.log_likelihoods):
-            return "BlocksPosterior(traced)"
-        num, dim = self.mean.shape
-        unused = int(np.sum(~np.asarray(self.seen)))
-        bad = int(np.sum(np.asarray(self.codes) != 0))
-        lines = [
-            f"filter of {num} observations, state of {dim} coordinates",
-            f"engine             blocks, {self.model.report.engine}",
-            f"log-likelihood     {float(self.log_likelihood):.6f}",
-            f"not used           {unused} (missing or refused), {bad} with a bad code",
-            f"last mean          {np.array2string(np.asarray(self.mean[-1]), precision=6)}",
-            f"last sd            {np.sqrt(np.diagonal(np.asarray(self.covariance[-1])))}",
-        ]
-        if self.model.report.engine != "exact":
-            lines.append(f"error of a step    {float(self.error_estimate):.1e} (largest estimate)")
-        return "\n".join(lines)
 
 
 @eqx.filter_jit

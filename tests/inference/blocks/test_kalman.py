@@ -22,7 +22,7 @@ def build(model: dict, **changes) -> psd.StateSpaceModel:
     return psd.linear_gaussian(*(given[k] for k in ("F", "Q", "H", "R", "m0", "P0")), b=b, d=d)
 
 
-def close(got, wanted, tol=1e-10):
+def assert_close(got, wanted, tol=1e-10):
     np.testing.assert_allclose(got, wanted, rtol=tol, atol=tol)
 
 
@@ -41,9 +41,9 @@ def test_is_the_kalman_filter(dim, first):
     learned = psd.learn(build(model))
     post = psd.run_filter(learned, ys, first=first)
     means, covariances, logs = kalman(ys, model, first)
-    close(post.mean, means)
-    close(post.covariance, covariances)
-    close(post.log_likelihoods, logs)
+    assert_close(post.mean, means)
+    assert_close(post.covariance, covariances)
+    assert_close(post.log_likelihoods, logs)
     assert "exact" in str(learned.report)
     assert float(post.log_likelihoods[3]) == 0.0
 
@@ -60,7 +60,7 @@ def test_an_offset_of_the_units_costs_no_digits(offset):
     moved = {**model, "m0": model["m0"] + c, "b": model["b"] + c - F @ c, "d": model["d"] - H @ c}
     post = psd.run_filter(psd.learn(build(moved)), ys)
     np.testing.assert_allclose(post.mean, means + c, rtol=1e-10, atol=1e-10 * offset)
-    close(post.covariance, covariances)
+    assert_close(post.covariance, covariances)
     # Residuals are differences of numbers of the size of the offset.
     assert abs(float(post.log_likelihood) - logs.sum()) < 1e-10 * max(offset, 1.0) ** 0.75
 
@@ -74,7 +74,7 @@ def test_the_offset_of_the_data_themselves():
     c = 1e5 * np.ones(4)
     moved = {**model, "m0": model["m0"] + c, "b": model["b"] + c - model["F"] @ c}
     post = psd.run_filter(psd.learn(build(moved)), ys + model["H"] @ c)
-    close(post.covariance, covariances)
+    assert_close(post.covariance, covariances)
     assert abs(float(post.log_likelihood) - logs.sum()) < 1e-6
 
 
@@ -86,8 +86,8 @@ def test_smoother_is_the_law_of_the_whole_series():
     ys[7, 1] = np.nan
     smooth = psd.run_smoother(psd.learn(build(model)), ys)
     means, covariances = joint_law(ys, model)
-    close(smooth.mean, means)
-    close(smooth.covariance, covariances)
+    assert_close(smooth.mean, means)
+    assert_close(smooth.covariance, covariances)
     paths = smooth.sample(key=jax.random.key(0), num=4000)
     error = np.abs(np.asarray(paths).mean(0) - means) / np.sqrt(np.diagonal(covariances, 0, 1, 2))
     assert error.max() < 6 / np.sqrt(4000)
@@ -104,10 +104,10 @@ def test_times_and_gaps_are_missing_rows():
     full[[0, 3, 8]] = ys[:3]
     wanted = psd.run_filter(learned, full)
     got = psd.run_filter(learned, ys[:3], times=[1, 4, 9])
-    close(got.mean, wanted.mean[np.array([0, 3, 8])])
-    close(got.log_likelihood, wanted.log_likelihood)
+    assert_close(got.mean, wanted.mean[np.array([0, 3, 8])])
+    assert_close(got.log_likelihood, wanted.log_likelihood)
     smooth = psd.run_smoother(learned, ys[:3], times=[1, 4, 9])
-    close(smooth.mean, psd.run_smoother(learned, full).mean[np.array([0, 3, 8])])
+    assert_close(smooth.mean, psd.run_smoother(learned, full).mean[np.array([0, 3, 8])])
     assert psd.run_smoother(learned, ys[:3], times=[1, 1, 9]).sample(
         key=jax.random.key(1), num=2
     ).shape == (2, 3, 2)
@@ -138,11 +138,11 @@ def test_singular_covariances():
     for R in (np.eye(1) * 0.3, np.zeros((1, 1))):
         model, post, smooth, learned = run(Q, R, np.zeros((2, 2)))
         means, covariances, logs = kalman(ys, model)
-        close(post.mean, means)
-        close(post.covariance, covariances)
-        close(post.log_likelihoods, logs)
+        assert_close(post.mean, means)
+        assert_close(post.covariance, covariances)
+        assert_close(post.log_likelihoods, logs)
         wanted, _ = joint_law(ys, model)
-        close(smooth.mean, wanted, 1e-8)
+        assert_close(smooth.mean, wanted, 1e-8)
         paths = np.asarray(smooth.sample(key=jax.random.key(0), num=500))
         assert np.isfinite(paths).all()
         # Every path obeys the degenerate part of the dynamics: x_1' - x_1 - x_2 = (x_2' - x_2) / 2.
@@ -183,7 +183,7 @@ def test_gradient_vmap_and_jit():
     many = np.stack([ys, ys + 0.5])
     got = jax.vmap(lambda y: psd.run_filter(learned, y).log_likelihood)(many)
     wanted = [kalman(y, model)[2].sum() for y in many]
-    close(got, wanted)
+    assert_close(got, wanted)
 
 
 def test_online_steps_forecast_and_residuals():
@@ -195,22 +195,22 @@ def test_online_steps_forecast_and_residuals():
     state = psd.init(learned)
     for y in ys:
         state = psd.update(learned, psd.predict(learned, state), y)
-    close(state.log_likelihood, post.log_likelihood)
-    close(state.mean, post.mean[-1])
+    assert_close(state.log_likelihood, post.log_likelihood)
+    assert_close(state.mean, post.mean[-1])
     F, Q, H, R = (model[k] for k in "FQHR")
     m, P = np.asarray(post.mean[-1]), np.asarray(post.covariance[-1])
     ahead = psd.forecast(learned, post, 3)
     for k in range(3):
         m, P = F @ m + model["b"], F @ P @ F.T + Q
-        close(ahead.mean[k], m)
-        close(ahead.covariance[k], P)
-        close(ahead.observations.mean[k], H @ m + model["d"])
-        close(ahead.observations.covariance[k], H @ P @ H.T + R)
+        assert_close(ahead.mean[k], m)
+        assert_close(ahead.covariance[k], P)
+        assert_close(ahead.observations.mean[k], H @ m + model["d"])
+        assert_close(ahead.observations.covariance[k], H @ P @ H.T + R)
     # Innovations, whitened in the order of the coordinates.
     e = np.asarray(post.predicted_observations.mean) - ys
     S = np.asarray(post.predicted_observations.covariance)
     wanted = [-np.linalg.solve(np.linalg.cholesky(s), r) for s, r in zip(S, e, strict=True)]
-    close(post.residuals, wanted, 1e-7)
+    assert_close(post.residuals, wanted, 1e-7)
 
 
 def test_a_model_is_saved_without_its_functions(tmp_path):
@@ -219,9 +219,11 @@ def test_a_model_is_saved_without_its_functions(tmp_path):
     psd.save(tmp_path / "model.psd", learned)
     again = psd.load(tmp_path / "model.psd")
     ys = np.ones((4, 1))
-    close(psd.run_filter(again, ys).mean, psd.run_filter(learned, ys).mean, 1e-15)
+    assert_close(psd.run_filter(again, ys).mean, psd.run_filter(learned, ys).mean, 1e-15)
     psd.save(tmp_path / "state.psd", psd.predict(learned, psd.init(learned)))
-    close(psd.load(tmp_path / "state.psd").mean, psd.predict(learned, psd.init(learned)).mean)
+    assert_close(
+        psd.load(tmp_path / "state.psd").mean, psd.predict(learned, psd.init(learned)).mean
+    )
 
 
 def test_nile_has_the_likelihood_that_statsmodels_gives():
@@ -236,7 +238,7 @@ def test_nile_has_the_likelihood_that_statsmodels_gives():
     wanted = peer.filter(np.asarray(variances)).llf_obs
     ssm = psd.linear_gaussian(1.0, variances[1], 1.0, variances[0], 1000.0, 1e6)
     post = psd.run_filter(psd.learn(ssm), flow, first="observe")
-    close(post.log_likelihoods, wanted)
+    assert_close(post.log_likelihoods, wanted)
 
 
 def test_dynamax_agrees():
@@ -261,5 +263,5 @@ def test_dynamax_agrees():
     wanted = lgssm_filter(parameters, jnp.asarray(ys))
     post = psd.run_filter(psd.learn(build(model)), ys, first="observe")
     # dynamax adds 1e-9 to the innovation covariances.
-    close(post.mean, wanted.filtered_means, 1e-6)
-    close(post.log_likelihood, wanted.marginal_loglik, 1e-6)
+    assert_close(post.mean, wanted.filtered_means, 1e-6)
+    assert_close(post.log_likelihood, wanted.marginal_loglik, 1e-6)
