@@ -21,7 +21,7 @@ from .contraction import Structure, predict_tensor
 from .model import LearnedModel, Sizing
 from .nodes import fill_prior, fill_transition
 from .plan import Plan
-from .recursion import UNROLL, UNROLL_NODES, bayes
+from .recursion import UNROLL, UNROLL_NODES
 from .report import LearnReport
 from .series import Series
 from .step import (
@@ -34,6 +34,8 @@ from .step import (
 from .workspace import Workspace
 
 _CHUNK = 64
+# Predictions of a series this long (steps times nodes) are kept: no chunks, no checkpoints.
+_KEPT = 2**17
 
 
 class Evidence(NamedTuple):
@@ -43,6 +45,7 @@ class Evidence(NamedTuple):
     log_kept: Float[Array, " t"]  # log D_t: the predicted mass on the box
     observation_errors: Float[Array, " t"]  # delta_t
     codes: Int[Array, " t"]
+    highest: Int[Array, " t"]  # the node where the filtered density is largest
     occupancy: Float[Array, " n"]  # mean of the predicted densities at the nodes
 
 
@@ -60,10 +63,26 @@ def _hop(layout: Layout, squares, v: Float[Array, " n"]) -> Float[Array, " n"]:
     return predict_tensor(structure, squares, v.reshape(shape)).ravel()
 
 
+def _posterior(weights, predicted, weighted):
+    """v = w p l / Z, Z, and whether that is a positive number, from p and w l; if not, v = w p.
+
+    There the likelihood is zero, and what comes later no longer matters.
+    """
+    joint = predicted * weighted
+    mass = jnp.sum(joint)
+    good = (mass > 0) & (mass < jnp.inf)
+    safe = jnp.where(good, mass, 1.0)
+    return jnp.where(good, joint / safe, weights * predicted), safe, good
+
+
 def _next(layout: Layout, squares, weights, predicted, weighted, moves):
     """The prediction after a step; without a transition, the density of the step itself."""
-    v = bayes(weights, predicted, weighted)
+    v, _, _ = _posterior(weights, predicted, weighted)
     return jnp.where(moves, _hop(layout, squares, v), v / weights)
+
+
+def _unroll(weights: Float[Array, " n"]) -> int:
+    return UNROLL if weights.shape[0] <= UNROLL_NODES else 1
 
 
 def _plainly(layout: Layout, squares, weights, start, weighted, moves):
@@ -72,8 +91,7 @@ def _plainly(layout: Layout, squares, weights, start, weighted, moves):
     def step(predicted, xs):
         return _next(layout, squares, weights, predicted, *xs), predicted
 
-    unroll = UNROLL if weights.shape[0] <= UNROLL_NODES else 1
-    return jax.lax.scan(step, start, (weighted, moves), unroll=unroll)
+    return jax.lax.scan(step, start, (weighted, moves), unroll=_unroll(weights))
 
 
 _along = jax.custom_vjp(_plainly, nondiff_argnums=(0,))
@@ -85,21 +103,33 @@ def _along_fwd(layout: Layout, squares, weights, start, weighted, moves):
 
 
 def _along_bwd(layout: Layout, residuals, cotangents):
+    """With j = p w l, v = j / Z:  v' = E' p_next',  j' = (v' - v . v') / Z,  p' = w l j'.
+
+    The scan holds that alone. Whatever does not wait for a later step is done for all of them.
+    """
     squares, weights, weighted, moves, predicted = residuals
     last_bar, predicted_bar = cotangents
-    posterior = partial(bayes, weights)
+    v, masses, good = jax.vmap(partial(_posterior, weights))(predicted, weighted)
+    masses, good = masses[:, None], good[:, None]
+    slope = jnp.where(good, weighted / masses, weights[None, :])
+    projected = jnp.where(good, v, 0.0)
+    transposed = jax.linear_transpose(partial(_hop, layout, squares), v[0])
 
     def step(next_bar, xs):
-        p, seen, move, direct_bar = xs
-        v, pull = jax.vjp(posterior, p, seen)
-        (moved_bar,) = jax.vjp(partial(_hop, layout, squares), v)[1](next_bar)
-        p_bar, seen_bar = pull(jnp.where(move, moved_bar, next_bar / weights))
-        return p_bar + direct_bar, (jnp.where(move, next_bar, 0.0), seen_bar)
+        projected, slope, move, direct_bar = xs
+        v_bar = jnp.where(move, transposed(next_bar)[0], next_bar / weights)
+        centered = v_bar - jnp.dot(projected, v_bar)
+        return slope * centered + direct_bar, (next_bar, centered)
 
-    start_bar, (hop_bars, weighted_bar) = jax.lax.scan(
-        step, last_bar, (predicted, weighted, moves, predicted_bar), reverse=True
+    start_bar, (next_bars, centered) = jax.lax.scan(
+        step,
+        last_bar,
+        (projected, slope, moves, predicted_bar),
+        reverse=True,
+        unroll=_unroll(weights),
     )
-    v = jax.vmap(posterior)(predicted, weighted)
+    weighted_bar = jnp.where(good, predicted * centered / masses, 0.0)
+    hop_bars = jnp.where(moves[:, None], next_bars, 0.0)
     _, pull = jax.vjp(lambda tables: jax.vmap(partial(_hop, layout, tables))(v), squares)
     (squares_bar,) = pull(hop_bars)
     return squares_bar, None, start_bar, weighted_bar, None
@@ -127,7 +157,6 @@ def evidence(model: LearnedModel, series: Series, forward: bool = False) -> Evid
     space, layout = Workspace.of(plan), (plan.structure, plan.shape)
     along = _plainly if forward else _along
 
-    @jax.checkpoint
     def chunk(predicted: Array, xs: tuple[Series, Any, Array]) -> tuple[Array, Evidence]:
         part, upcoming, moves = xs
         logs = jax.vmap(lambda y, t, row: observation_logs(model, y, t, row, part.partly, space))(
@@ -151,17 +180,26 @@ def evidence(model: LearnedModel, series: Series, forward: bool = False) -> Evid
         errors = observation_errors(model, part, None, scale, fixed, space, likelihood)
         there = jnp.sum(fixed * jnp.exp(-outs.log_kept)[:, None], axis=0) / num
         return last, Evidence(
-            outs.log_mass, outs.log_kept, jax.lax.stop_gradient(errors), outs.code, there
+            outs.log_mass,
+            outs.log_kept,
+            jax.lax.stop_gradient(errors),
+            outs.code,
+            jnp.argmax(outs.density, axis=1),
+            there,
         )
 
-    size = min(_CHUNK, num)
+    start = _first_prediction(model, series, space, layout)
+    keep = model.tables is not None and num * plan.num_nodes <= _KEPT
+    size = num if keep else min(_CHUNK, num)
     whole = -(-num // size)
     padded = pad_series(series, whole * size - num)
     following = jax.tree.map(lambda a: jnp.roll(a, -1, axis=0), (padded.steps, padded.rows))
     moves = jnp.concatenate([padded.hops[1:] > 0, jnp.zeros(1, dtype=bool)])
-    xs = jax.tree.map(lambda a: a.reshape(whole, size, *a.shape[1:]), (padded, following, moves))
-    start = _first_prediction(model, series, space, layout)
-    _, out = jax.lax.scan(chunk, start, xs)
+    xs = (padded, following, moves)
+    if whole == 1:
+        return chunk(start, xs)[1]
+    xs = jax.tree.map(lambda a: a.reshape(whole, size, *a.shape[1:]), xs)
+    _, out = jax.lax.scan(jax.checkpoint(chunk), start, xs)
     return Evidence(
         *(jnp.ravel(column)[:num] for column in out[:-1]), occupancy=jnp.sum(out.occupancy, axis=0)
     )

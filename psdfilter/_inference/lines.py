@@ -56,8 +56,13 @@ class _Lines:
         return float(np.max(gap) / max(np.max(np.square(roots)), 1e-300))
 
 
-def smallest_axis(lines: _Lines, tol: float, limit: int, what: str) -> Axis:
-    """The fewest anchors whose error on the lines is at most `tol`."""
+def rounded_up(num: int, multiple: int) -> int:
+    """The next multiple: plans of equal sizes share their compiled programmes."""
+    return -(-num // multiple) * multiple
+
+
+def smallest_axis(lines: _Lines, tol: float, limit: int, what: str, multiple: int = 1) -> Axis:
+    """The fewest anchors, rounded up, whose error on the lines is at most `tol`."""
     spread, pad = spread_for(tol), pad_for(tol, spread_for(tol))
     least = max(4, least_num(spread, pad))
     oversampling = oversampling_for(2)
@@ -79,11 +84,11 @@ def smallest_axis(lines: _Lines, tol: float, limit: int, what: str) -> Axis:
                 if not ok(fewer):
                     break
                 num = fewer
-        return design(num)
+        return design(rounded_up(num, multiple))
     while num < limit:
         num = min(limit, int(np.ceil(1.08 * num)) + 1)
         if ok(num):
-            return design(num)
+            return design(rounded_up(num, multiple))
     raise Unaffordable(
         f"{what} needs more than {limit} anchors on this axis for an error of {tol:.1g}: the noise "
         "is too small for the box"

@@ -7,7 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from .._checks import require_x64
 from .._density.anchors import TensorGrid
@@ -159,19 +159,53 @@ def learn(
             from its gradients with the first data.
     """
     _check_choices(ssm, tol, engine, observation)
+    found = _learn_without_nodes(
+        ssm, tol, engine, observation, renormalize, ys, inputs, order, measured
+    )
+    if found is not None:
+        return found
+    return _learn_on_nodes(ssm, float(tol), observation, renormalize, ys, inputs)
+
+
+def learn_in_steps(
+    ssm: StateSpaceModel, tol: float, multiple: int, engine: str, inputs: Inputs
+) -> Any:
+    """`learn`, with numbers of nodes and anchors that are multiples of one number.
+
+    So that models of nearby parameters have equal sizes, and share their compiled programmes.
+    """
+    _check_choices(ssm, tol, engine, "each")
+    found = _learn_without_nodes(ssm, tol, engine, "each", False, None, inputs, None, None)
+    if found is not None:
+        return found
+    return _learn_on_nodes(ssm, float(tol), "each", False, None, inputs, multiple)
+
+
+def _learn_without_nodes(
+    ssm: StateSpaceModel,
+    tol: float,
+    engine: str,
+    observation: str,
+    renormalize: bool,
+    ys: Any,
+    inputs: Inputs,
+    order: int | None,
+    measured: Any,
+) -> Any:
+    """The model on another engine than nodes, if that is wanted or "auto" finds one; else None."""
     if engine == "generalized":
         from .blocks.generalized_learn import learn_free_shapes
 
         if renormalize:
             raise ValueError('renormalize must be False for engine="generalized"')
-        return learn_free_shapes(ssm, float(tol), order)  # pyright: ignore[reportReturnType]
+        return learn_free_shapes(ssm, float(tol), order)
     linear = ssm.structure is not None and observation == "each"
     if engine == "blocks" or (engine == "auto" and linear):
         from .blocks.choice import learn_blocks
 
         blocks = learn_blocks(ssm, engine, float(tol), order=order, measured=measured)
         if blocks is not None:
-            return blocks  # pyright: ignore[reportReturnType]
+            return blocks
     if isinstance(ssm.structure, AdditiveGaussian):
         from .blocks.noise_share import require_grid
 
@@ -183,8 +217,8 @@ def learn(
             raise ValueError('renormalize must be False for engine="closed": no PSD model results')
         if observation == "joint":
             raise ValueError('observation="joint" is served by engine="nodes", got "closed"')
-        return learn_closed(ssm, float(tol), ys=ys, inputs=inputs)  # pyright: ignore[reportReturnType]
-    return _learn_on_nodes(ssm, float(tol), observation, renormalize, ys, inputs)
+        return learn_closed(ssm, float(tol), ys=ys, inputs=inputs)
+    return None
 
 
 def _check_choices(ssm: Any, tol: Any, engine: str, observation: str) -> None:
@@ -208,6 +242,7 @@ def _learn_on_nodes(
     renormalize: bool,
     ys: Any,
     inputs: Inputs,
+    multiple: int = 1,
 ) -> LearnedModel:
     if tol < LEAST_TOL:
         raise ValueError(
@@ -218,10 +253,10 @@ def _learn_on_nodes(
     paths = simulate_typical(ssm, inputs=inputs)
     if observation == "joint":
         paths = observed_paths(ssm, paths, inputs)
-    plan = make_plan(ssm, paths, tol, inputs)
+    plan = make_plan(ssm, paths, tol, inputs, multiple)
     model = _build(plan, ssm, renormalize, paths, inputs, started)
     if ys is not None:
-        model = resized_by(model, ys, inputs)
+        model = resized_by(model, ys, inputs, multiple)
     return with_joint(model, paths, inputs, started) if observation == "joint" else model
 
 
@@ -252,13 +287,19 @@ def _build(
     return LearnedModel(ssm, plan, prior, tables, renormalize, report, sizing)
 
 
-def resized_by(model: LearnedModel, ys, inputs: Inputs = None) -> LearnedModel:
+def resized_by(model: LearnedModel, ys, inputs: Inputs = None, multiple: int = 1) -> LearnedModel:
     """The same model with nodes and anchors of sqrt G sized by these observations."""
-    started = time.perf_counter()
-    paths = paths_of_data(model, ys, inputs)
+    return resized_along(model, paths_of_data(model, ys, inputs), inputs, multiple)
+
+
+def resized_along(
+    model: LearnedModel, paths: TypicalPaths | None, inputs: Inputs, multiple: int = 1
+) -> LearnedModel:
+    """The same model with nodes and anchors of sqrt G sized by these paths, if there are any."""
     if paths is None:
         return model
-    plan = resize_plan(model.plan, model.ssm, paths, inputs)
+    started = time.perf_counter()
+    plan = resize_plan(model.plan, model.ssm, paths, inputs, multiple)
     return _build(plan, model.ssm, model.renormalize, paths, inputs, started)
 
 
@@ -271,12 +312,21 @@ def paths_of_data(model: LearnedModel, ys, inputs: Inputs = None) -> TypicalPath
 
     rough = run_filter(model, ys, inputs=inputs, throw=False, resize=False)
     best = np.argmax(np.asarray(rough.densities), axis=1)
-    states = np.asarray(model.plan.node_points())[best]
-    seen = np.asarray(rough.series.ys)
+    return paths_through(model.plan, best, np.asarray(rough.series.ys), np.asarray(rough.log_kept))
+
+
+def paths_through(
+    plan: Plan,
+    best: Int[np.ndarray, " t"],
+    seen: Float[np.ndarray, "t p"],
+    log_kept: Float[np.ndarray, " t"],
+) -> TypicalPaths | None:
+    """The path through these nodes, where observations are whole; None if there are too few."""
+    states = np.asarray(plan.node_points())[best]
     usable = ~np.isnan(seen).any(axis=1) & np.isfinite(seen).all(axis=1)
     if usable.sum() < 3:
         return None
-    leak = float(1.0 - np.mean(np.exp(np.minimum(np.asarray(rough.log_kept), 0.0))))
+    leak = float(1.0 - np.mean(np.exp(np.minimum(log_kept, 0.0))))
     return TypicalPaths(states[None, usable], seen[None, usable], leak)
 
 

@@ -8,7 +8,7 @@ from .._gaussian.quadrature import legendre_rule
 from .._statespace.model import Inputs, StateSpaceModel
 from .._statespace.pairs import log_observation_pairs
 from .grading import Rule, grading_for
-from .lines import line_points, line_table, most_per_axis
+from .lines import line_points, line_table, most_per_axis, rounded_up
 from .plan import Unaffordable
 from .typical import TypicalPaths, check_logs
 
@@ -19,6 +19,7 @@ def node_rules(
     tol: float,
     inputs: Inputs,
     groups: Sequence[tuple[int, ...]],
+    multiple: int = 1,
 ) -> list[Rule]:
     """Quadrature nodes for each axis: the integrand of a step, along lines, to `tol`.
 
@@ -55,7 +56,7 @@ def node_rules(
                 logs = logs + share.reshape(logs.shape)
             return logs
 
-        rules.append(_smallest_rule(log_integrand, tol, most_per_axis(dim)))
+        rules.append(_smallest_rule(log_integrand, tol, most_per_axis(dim), multiple))
     return rules
 
 
@@ -77,16 +78,19 @@ def even_count(rule: Rule) -> int:
 
 
 def _smallest_rule(
-    log_integrand: Callable[[np.ndarray], np.ndarray], tol: float, limit: int
+    log_integrand: Callable[[np.ndarray], np.ndarray], tol: float, limit: int, multiple: int
 ) -> Rule:
-    """The smallest rule, graded or not, that integrates every line to a relative error of `tol`."""
+    """The smallest rule, graded or not, that integrates every line to a relative error of `tol`.
+
+    Its size is rounded up to a multiple.
+    """
     grading = grading_for(log_integrand, tol)
     graded = _fewest_nodes(log_integrand, grading.rule, tol, limit)
     try:
         even = _fewest_nodes(log_integrand, legendre_rule, tol, graded)
     except Unaffordable:
-        return grading.rule(graded)
-    return Rule(*legendre_rule(even))
+        return grading.rule(rounded_up(graded, multiple))
+    return Rule(*legendre_rule(rounded_up(even, multiple)))
 
 
 def _fewest_nodes(

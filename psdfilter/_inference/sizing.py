@@ -18,6 +18,7 @@ from .lines import (
     line_points,
     line_table,
     most_per_axis,
+    rounded_up,
     smallest_axis,
     typical_pairs,
 )
@@ -31,7 +32,12 @@ _MAX_WORK = 2e10
 
 
 def transition_plan(
-    ssm: StateSpaceModel, group: tuple[int, ...], paths: TypicalPaths, tol: float, inputs: Inputs
+    ssm: StateSpaceModel,
+    group: tuple[int, ...],
+    paths: TypicalPaths,
+    tol: float,
+    inputs: Inputs,
+    multiple: int = 1,
 ) -> TransitionPlan:
     """Anchors for one factor of Q: every axis sized alone on lines through typical pairs."""
     box, dim = ssm.state_box, ssm.dim
@@ -49,7 +55,7 @@ def transition_plan(
         return _Lines(values, axis_discount(box, paths, axis))
 
     def regression(lines: _Lines, what: str) -> AxisRegression:
-        design = smallest_axis(lines, tol, limit, what)
+        design = smallest_axis(lines, tol, limit, what, multiple)
         return AxisRegression.make(design, design.nodes, ridge_for(tol))
 
     along_u = {axis: lines_of(axis, True) for axis in range(dim)}
@@ -68,6 +74,7 @@ def observation_plan(
     counts: Sequence[int],
     tol: float,
     inputs: Inputs,
+    multiple: int = 1,
 ) -> tuple[AxisRegression, ...]:
     """Anchors for sqrt G(., y), sized on lines through typical states and their observations.
 
@@ -80,18 +87,21 @@ def observation_plan(
             spread = spread_for(tol)
             pad = pad_for(tol, spread)
             size = int(np.ceil(0.8 * num + 1 + 2 * pad / np.sqrt(spread)))
-            design = Axis.padded(max(size, least_num(spread, pad)), spread, pad, 1.25)
+            size = rounded_up(max(size, least_num(spread, pad)), multiple)
+            design = Axis.padded(size, spread, pad, 1.25)
         else:
             lines = _Lines(
                 _observation_roots(ssm, paths, axis, inputs), axis_discount(box, paths, axis)
             )
             limit = most_per_axis(dim)
-            design = smallest_axis(lines, tol, limit, f"sqrt G in x[{axis}]")
+            design = smallest_axis(lines, tol, limit, f"sqrt G in x[{axis}]", multiple)
         regressions.append(AxisRegression.make(design, design.nodes, ridge_for(tol)))
     return tuple(regressions)
 
 
-def prior_plan(ssm: StateSpaceModel, paths: TypicalPaths, tol: float) -> tuple[AxisRegression, ...]:
+def prior_plan(
+    ssm: StateSpaceModel, paths: TypicalPaths, tol: float, multiple: int = 1
+) -> tuple[AxisRegression, ...]:
     """Anchors for the root of the prior, sized on lines through its own draws."""
     starts = paths.states[:, 0]
     own = log_prior_points(ssm, starts)
@@ -105,7 +115,7 @@ def prior_plan(ssm: StateSpaceModel, paths: TypicalPaths, tol: float) -> tuple[A
 
         lines = _Lines(values, lambda z: np.ones_like(z))
         limit = most_per_axis(ssm.dim)
-        design = smallest_axis(lines, tol, limit, f"the prior in x[{axis}]")
+        design = smallest_axis(lines, tol, limit, f"the prior in x[{axis}]", multiple)
         regressions.append(AxisRegression.make(design, design.nodes, ridge_for(tol)))
     return tuple(regressions)
 
@@ -134,15 +144,22 @@ def _observation_roots(
     return values
 
 
-def make_plan(ssm: StateSpaceModel, paths: TypicalPaths, tol: float, inputs: Inputs = None) -> Plan:
+def make_plan(
+    ssm: StateSpaceModel,
+    paths: TypicalPaths,
+    tol: float,
+    inputs: Inputs = None,
+    multiple: int = 1,
+) -> Plan:
     """The plan of a filter whose total variation error is to stay below `tol`.
 
     One-step errors accumulate over the few steps that the filter remembers: the worst over typical
     lines is held to a share of the tolerance.
     """
     groups, share = transition_groups(ssm), _fit_share(ssm.dim) * tol
-    transitions = tuple(transition_plan(ssm, g, paths, share, inputs) for g in groups)
-    return _complete(ssm, transitions, prior_plan(ssm, paths, share), paths, tol, inputs)
+    transitions = tuple(transition_plan(ssm, g, paths, share, inputs, multiple) for g in groups)
+    prior = prior_plan(ssm, paths, share, multiple)
+    return _complete(ssm, transitions, prior, paths, tol, inputs, multiple)
 
 
 def _fit_share(dim: int) -> float:
@@ -154,9 +171,11 @@ def _quadrature_share(dim: int) -> float:
     return 0.03 if dim <= 2 else 0.3
 
 
-def resize_plan(plan: Plan, ssm: StateSpaceModel, paths: TypicalPaths, inputs: Inputs) -> Plan:
+def resize_plan(
+    plan: Plan, ssm: StateSpaceModel, paths: TypicalPaths, inputs: Inputs, multiple: int = 1
+) -> Plan:
     """The same anchors of Q and of the prior, nodes and anchors of sqrt G for other paths."""
-    return _complete(ssm, plan.transitions, plan.prior, paths, plan.tol, inputs)
+    return _complete(ssm, plan.transitions, plan.prior, paths, plan.tol, inputs, multiple)
 
 
 def _complete(
@@ -166,11 +185,13 @@ def _complete(
     paths: TypicalPaths,
     tol: float,
     inputs: Inputs,
+    multiple: int,
 ) -> Plan:
     groups = tuple(part.group for part in transitions)
-    rules = node_rules(ssm, paths, _quadrature_share(ssm.dim) * tol, inputs, groups)
+    rules = node_rules(ssm, paths, _quadrature_share(ssm.dim) * tol, inputs, groups, multiple)
     counts = [even_count(rule) for rule in rules]
-    observation = observation_plan(ssm, paths, counts, _fit_share(ssm.dim) * tol, inputs)
+    share = _fit_share(ssm.dim) * tol
+    observation = observation_plan(ssm, paths, counts, share, inputs, multiple)
     plan = assemble(ssm.state_box, rules, transitions, observation, prior, tol)
     work = step_cost(plan)
     if work > _MAX_WORK:

@@ -59,8 +59,12 @@ class AbstractCore(eqx.Module):
         """
 
     @abstractmethod
+    def run(self, theta: Theta) -> tuple[Float[Array, ""], PlanCheck, Evidence | None]:
+        """log p(y; theta), how well the plan serves at theta, and what each step says of it."""
+
     def total(self, theta: Theta) -> tuple[Float[Array, ""], PlanCheck]:
         """log p(y; theta), and how well the plan serves at theta."""
+        return self.run(theta)[:2]
 
 
 class NodesCore(AbstractCore):
@@ -83,8 +87,8 @@ class NodesCore(AbstractCore):
     def _evidence(self, model: LearnedModel, forward: bool = False) -> Evidence:
         return jax.vmap(lambda one: evidence(model, one, forward))(self.series)
 
-    def total(self, theta: Theta) -> tuple[Float[Array, ""], PlanCheck]:
-        """log p(y; theta), and how well the plan serves at theta."""
+    def run(self, theta: Theta) -> tuple[Float[Array, ""], PlanCheck, Evidence | None]:
+        """log p(y; theta), how well the plan serves at theta, and what each step says of it."""
         model = self.model(theta)
         out = self._evidence(model)
         failed = jnp.any((out.codes != _results.OK) & (out.codes != _results.UNRESOLVED))
@@ -94,7 +98,7 @@ class NodesCore(AbstractCore):
             jnp.mean(1.0 - jnp.exp(out.log_kept)),
             failed,
         )
-        return jnp.sum(out.log_masses), jax.lax.stop_gradient(check)
+        return jnp.sum(out.log_masses), jax.lax.stop_gradient(check), out
 
     def _transition_error(self, model: LearnedModel, occupancy: Array) -> Array:
         """For a transition that varies in time, the largest at the first, middle and last step."""
@@ -144,11 +148,11 @@ class BlocksCore(AbstractCore):
         del forward
         return [post.log_likelihoods for post in self._posts(theta)]
 
-    def total(self, theta: Theta) -> tuple[Float[Array, ""], PlanCheck]:
+    def run(self, theta: Theta) -> tuple[Float[Array, ""], PlanCheck, None]:
         """log p(y; theta), and whether every step had one."""
         posts = self._posts(theta)
         value = jnp.sum(jnp.stack([jnp.sum(post.log_likelihoods) for post in posts]))
         codes = jnp.concatenate([post.codes for post in posts])
         none = jnp.zeros(())
         failed = jnp.any((codes == _results.NO_MASS) | (codes == _results.BAD_OBSERVATION))
-        return value, PlanCheck(none, none, none, failed)
+        return value, PlanCheck(none, none, none, failed), None

@@ -11,14 +11,23 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import Numbers, is_traced
-from .._inference.model import LearnedModel, learn
+from .._inference.evidence import Evidence
+from .._inference.model import LearnedModel, learn_in_steps, paths_through, resized_along
 from .._inference.run import run_filter
 from .._inference.series import as_series
+from .._inference.typical import TypicalPaths
 from .._statespace.model import Inputs, StateSpaceModel
 from .cores import AbstractCore, BlocksCore, Build, NodesCore, PlanCheck
 from .covering import covering_ssm, merged_plan
 from .stacking import stack_series
 from .theta import Theta, as_theta, names_of
+
+# An error of each step from which on a likelihood says nothing.
+_OF_NO_USE = 0.02
+
+# Sizes of grids are multiples of this, by dimension: plans at other thetas, or for other data, then
+# often have the same, and need not be compiled again.
+_MULTIPLES = {1: 8, 2: 4}
 
 
 class PlanWarning(UserWarning):
@@ -31,8 +40,8 @@ def _increments(core: AbstractCore, theta: Theta) -> list[Float[Array, " t"]]:
 
 
 @eqx.filter_jit
-def _total(core: AbstractCore, theta: Theta) -> tuple[Float[Array, ""], PlanCheck]:
-    return core.total(theta)
+def _run(core: AbstractCore, theta: Theta) -> tuple[Float[Array, ""], PlanCheck, Evidence | None]:
+    return core.run(theta)
 
 
 class Likelihood(eqx.Module):
@@ -50,13 +59,24 @@ class Likelihood(eqx.Module):
     settings: "Settings" = eqx.field(static=True)
 
     def __call__(self, theta: Theta) -> Float[Array, ""]:
-        """log p(y; theta), the sum over all series; warns if the plan does not serve there."""
+        """log p(y; theta), the sum over all series; warns if the plan does not serve there.
+
+        -inf where the plan is of no use at all, an error above 2 % of every step: a sampler that
+        strays there, where no warning can reach it, has to turn back.
+        """
         theta = as_theta("theta", theta)
         self._same_tree(theta)
         value, check = self.value_and_check(theta)
         if not is_traced((value, check)):
             self._warn(check)
-        return value
+        return jnp.where(self._within(check, max(10 * self.tol, _OF_NO_USE)), value, -jnp.inf)
+
+    # `jax.jit(likelihood)` has to hash it, and arrays cannot be.
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
 
     def increments(self, theta: Theta) -> Float[Array, " t"] | list[Float[Array, " t"]]:
         """log p(y_t | y_1 ... y_{t-1}; theta), (T,); a list of them for several series."""
@@ -65,15 +85,18 @@ class Likelihood(eqx.Module):
 
     def value_and_check(self, theta: Theta) -> tuple[Float[Array, ""], PlanCheck]:
         """log p(y; theta), and how well the plan serves at theta."""
-        return _total(self.core, as_theta("theta", theta))
+        return _run(self.core, as_theta("theta", theta))[:2]
 
     def serves(self, check: PlanCheck, slack: float = 10.0) -> Array:
         """Whether no error of a check is more than `slack` times the tolerance."""
-        limit = slack * self.tol
+        return self._within(check, slack * self.tol)
+
+    def _within(self, check: PlanCheck, limit: float) -> Array:
+        # A grid that is too coarse can also create mass.
         return (
             (check.observation_error <= limit)
             & (check.transition_error <= limit)
-            & (check.lost <= 2 * getattr(self.report, "leak", 0.0) + limit)
+            & (jnp.abs(check.lost) <= 2 * getattr(self.report, "leak", 0.0) + limit)
             & ~check.failed
         )
 
@@ -201,23 +224,31 @@ def likelihood(
     keywords["engine"] = engine
     settings = Settings(ys, keywords)
     each = settings.each()
-    longest, rows, _ = max(each, key=lambda one: len(one[0]))
+    longest = int(np.argmax([len(y) for y, _, _ in each]))
+    rows = each[longest][1]
 
-    def learned(ssm: StateSpaceModel, chosen: str) -> Any:
-        return learn(ssm, tol, ys=longest, inputs=rows, engine=chosen)
+    multiple = _MULTIPLES.get(ssms[0].dim, 2)
+
+    def learned(ssm: StateSpaceModel, at: Theta, chosen: str) -> Any:
+        model = learn_in_steps(ssm, tol, multiple, chosen, rows)
+        if not isinstance(model, LearnedModel):
+            return model
+        # A filter on the first plan shows where the states of these data were.
+        paths = _paths(_nodes_core(build, model, each, first), at, longest)
+        return resized_along(model, paths, rows, multiple)
 
     def made_on(model: Any) -> Likelihood:
         core = _nodes_core(build, model, each, first)
         return Likelihood(core, theta, float(tol), model.report, settings)
 
-    model = learned(ssms[0], engine)
+    model = learned(ssms[0], theta, engine)
     if not isinstance(model, LearnedModel):
         core = _blocks_core(build, each, first, float(tol))
         return Likelihood(core, theta, float(tol), model.report, settings)
     made = made_on(model)
     for other, ssm in zip(thetas[1:], ssms[1:], strict=True):
         if not bool(made.serves(made.value_and_check(other)[1], 1.0)):
-            model = merged_plan([model, learned(ssm, "nodes")])
+            model = merged_plan([model, learned(ssm, other, "nodes")])
             made = made_on(model)
     return made
 
@@ -226,6 +257,14 @@ def _nodes_core(build: Build, model: LearnedModel, each: list[Any], first: str) 
     parts = [as_series(model, y, first, rows, at)[0] for y, rows, at in each]
     series, places = stack_series(parts)
     return NodesCore(build, model.plan, series, tuple(tuple(at.tolist()) for at in places))
+
+
+def _paths(core: NodesCore, theta: Theta, which: int) -> TypicalPaths | None:
+    """Where the states of one of the series were."""
+    out = _run(core, theta)[2]
+    assert out is not None
+    highest, log_kept = np.asarray(out.highest)[which], np.asarray(out.log_kept)[which]
+    return paths_through(core.plan, highest, np.asarray(core.series.ys)[which], log_kept)
 
 
 def _blocks_core(build: Build, each: list[Any], first: str, tol: float) -> BlocksCore:

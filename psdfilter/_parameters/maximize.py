@@ -78,8 +78,11 @@ def value_gradient_hessian(objective: Objective, free: Array) -> tuple[Array, Ar
     def negative(z: Array) -> Array:
         return objective(z)[0] * objective.count
 
-    value, gradient = jax.value_and_grad(negative)(free)
-    hessian = jax.jacfwd(jax.grad(negative))(free)
+    def slope(z: Array) -> tuple[Array, tuple[Array, Array]]:
+        value, gradient = jax.value_and_grad(negative)(z)
+        return gradient, (value, gradient)
+
+    hessian, (value, gradient) = jax.jacfwd(slope, has_aux=True)(free)
     return value, gradient, 0.5 * (hessian + hessian.T)
 
 

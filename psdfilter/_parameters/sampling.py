@@ -27,7 +27,7 @@ class LogPosterior(eqx.Module):
     def __call__(self, free: Float[Array, " p"]) -> Float[Array, ""]:
         """The log-density at z, up to a constant."""
         theta = self.coordinates.to_theta(free)
-        value = self.likelihood.core.total(theta)[0] + self.coordinates.log_jacobian(free)
+        value = self.likelihood(theta) + self.coordinates.log_jacobian(free)
         if self.log_prior is not None:
             value = value + jnp.asarray(self.log_prior(theta), dtype=jnp.float64).reshape(())
         # A sampler rejects what is impossible; NaN would stop it.

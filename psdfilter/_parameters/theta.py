@@ -67,7 +67,7 @@ class Coordinates(eqx.Module):
     @staticmethod
     def of(theta: Theta, bounds: Bounds | None) -> "Coordinates":
         """Coordinates around `theta`, which has to lie inside its bounds."""
-        vector, unravel = ravel_pytree(theta)
+        vector, _ = ravel_pytree(theta)
         names = names_of(theta)
         lower, upper = np.full(len(names), -np.inf), np.full(len(names), np.inf)
         for key, pair in (bounds or {}).items():
@@ -85,7 +85,7 @@ class Coordinates(eqx.Module):
                     f"theta must lie inside its bounds, but {name} = {value:.6g} is not in "
                     f"({low:.6g}, {high:.6g})"
                 )
-        return Coordinates(names, tuple(lower.tolist()), tuple(upper.tolist()), _Unravel(unravel))
+        return Coordinates(names, tuple(lower.tolist()), tuple(upper.tolist()), _Unravel(theta))
 
     @property
     def dim(self) -> int:
@@ -131,13 +131,29 @@ class Coordinates(eqx.Module):
 
 
 class _Unravel:
-    """The inverse of `ravel_pytree`, equal to another if it makes the same tree."""
+    """The inverse of `ravel_pytree`, equal to another if it makes the same tree.
 
-    def __init__(self, unravel: Any):
-        self._unravel = unravel
+    Programmes compiled for one fit serve the next only if their static parts are equal.
+    """
+
+    def __init__(self, theta: Theta):
+        leaves, self._tree = jax.tree.flatten(theta)
+        self._shapes = tuple(np.shape(leaf) for leaf in leaves)
 
     def __call__(self, vector: Float[Array, " p"]) -> Theta:
-        return self._unravel(vector)
+        ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes])[:-1].tolist()
+        parts = jnp.split(vector, ends)
+        leaves = [part.reshape(s) for part, s in zip(parts, self._shapes, strict=True)]
+        return jax.tree.unflatten(self._tree, leaves)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Unravel) and (self._tree, self._shapes) == (
+            other._tree,
+            other._shapes,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self._tree, self._shapes))
 
 
 def _pair(key: str, pair: Any) -> tuple[float, float]:

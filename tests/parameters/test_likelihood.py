@@ -127,6 +127,36 @@ def test_a_plan_that_no_longer_serves_warns(volatility):
         ll({**theta, "mu": 3.0, "rho": 0.5})
 
 
+def test_a_sampler_that_leaves_the_plan_has_to_turn_back(volatility):
+    _, theta, _, ll = volatility
+    compiled = jax.jit(ll)
+    assert np.isfinite(compiled(theta))
+    assert np.isneginf(compiled({**theta, "sigma": 0.002}))
+    assert np.isneginf(compiled({**theta, "mu": 3.0, "rho": 0.5}))
+
+
+@pytest.mark.slow
+def test_a_fit_to_other_data_reuses_the_programmes_of_the_first():
+    """Sizes are rounded, so that most of the time other data need no others."""
+    system, bounds = psd.systems.stochastic_volatility, {"rho": (-1, 1), "sigma": (0, 2)}
+    build = lambda p: system(**p)  # noqa: E731
+    start = SYSTEMS["stochastic_volatility"]
+    slow_ones = []
+
+    def listen(event, duration, **rest):
+        if "backend_compile" in event and "_step" in rest.get("fun_name", ""):
+            slow_ones.append(rest["fun_name"])
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        for seed in range(6):
+            ys = np.asarray(system.simulate(seed, 300, **start)[1])
+            psd.fit(build, start, ys, tol=1e-3, bounds=bounds)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    assert 1 <= len(slow_ones) <= 4
+
+
 @pytest.mark.slow
 def test_a_cover_serves_all_of_its_thetas(volatility):
     system, theta, ys, _ = volatility

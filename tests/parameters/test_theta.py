@@ -30,6 +30,14 @@ def test_free_coordinates_go_there_and_back_and_respect_the_bounds(free):
     np.testing.assert_allclose(back, z, rtol=1e-9, atol=1e-9)
 
 
+def test_coordinates_of_the_same_form_are_equal():
+    theta = as_theta("theta", THETA)
+    other = jax.tree.map(lambda leaf: leaf + 0.01, theta)
+    assert Coordinates.of(theta, BOUNDS) == Coordinates.of(other, BOUNDS)
+    assert hash(Coordinates.of(theta, BOUNDS)) == hash(Coordinates.of(other, BOUNDS))
+    assert Coordinates.of(theta, BOUNDS) != Coordinates.of(theta, {})
+
+
 def test_the_jacobian_is_the_diagonal_of_the_derivative():
     coordinates = Coordinates.of(as_theta("theta", THETA), BOUNDS)
     z = jnp.asarray([0.2, -0.4, 1.0, 0.3, -1.1])
