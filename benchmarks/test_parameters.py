@@ -94,9 +94,9 @@ def test_nuts_against_particle_marginal_metropolis_hastings():
     def nuts(seed):
         start = numpyro.infer.init_to_value(values=fitted.theta)
         run = numpyro.infer.MCMC(
-            numpyro.infer.NUTS(model, init_strategy=start, dense_mass=True),
-            num_warmup=300,
-            num_samples=2000,
+            numpyro.infer.NUTS(model, init_strategy=start, dense_mass=True, target_accept_prob=0.7),
+            num_warmup=200,
+            num_samples=4000,
             num_chains=2,
             chain_method="sequential",
             progress_bar=False,

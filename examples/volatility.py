@@ -128,8 +128,8 @@ def main():
     started = time.perf_counter()
     mcmc = sample(likelihood, fitted, arguments.samples, arguments.chains)
     seconds = time.perf_counter() - started
-    mcmc.print_summary()
     data = psd.to_arviz(likelihood, mcmc.get_samples(group_by_chain=True), pointwise=False)
+    print(arviz.summary(data, hdi_prob=0.9, round_to=4))
     print(f"{arguments.chains * arguments.samples} draws in {seconds:.0f} s")
     axes = arviz.plot_posterior(data, hdi_prob=0.9, figsize=(9, 2.8))
     axes.ravel()[0].figure.savefig(output / "volatility_posterior.png", dpi=130)

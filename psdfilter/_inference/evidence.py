@@ -2,15 +2,16 @@
 
     p_{t+1} = E v_t,   v_t = w o p_t o l_t / Z_t,   Z_t = w . (p_t o l_t)
 
-Differentiable in whatever the model closes over. Chunks of steps are checkpoints: a reverse pass
-keeps one density a chunk and computes the rest again. Within a chunk the adjoint is one product
-with E' a step, and the derivative in E one matrix product for the whole chunk, instead of a sum of
-as many outer products as there are steps.
+Differentiable in whatever the model closes over. In long series chunks of steps are checkpoints: a
+reverse pass keeps one density a chunk and computes the rest again. Within a chunk the adjoint is
+one product with E' a step, and the derivative in E one matrix product for the whole chunk, instead
+of a sum of as many outer products as there are steps.
 """
 
 from functools import partial
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +20,7 @@ from jaxtyping import Array, Float, Int
 from .._statespace.model import StateSpaceModel
 from .contraction import Structure, predict_tensor
 from .model import LearnedModel, Sizing
-from .nodes import fill_prior, fill_transition
+from .nodes import TransitionFits, fill_prior, fill_transition, refill_transition
 from .plan import Plan
 from .recursion import UNROLL, UNROLL_NODES
 from .report import LearnReport
@@ -34,8 +35,8 @@ from .step import (
 from .workspace import Workspace
 
 _CHUNK = 64
-# Predictions of a series this long (steps times nodes) are kept: no chunks, no checkpoints.
-_KEPT = 2**17
+# As many numbers (steps times nodes) are kept for a reverse pass: no chunks, no checkpoints.
+KEPT = 2**19
 
 
 class Evidence(NamedTuple):
@@ -49,9 +50,28 @@ class Evidence(NamedTuple):
     occupancy: Float[Array, " n"]  # mean of the predicted densities at the nodes
 
 
-def refilled(plan: Plan, ssm: StateSpaceModel, report: LearnReport) -> LearnedModel:
+class Constants(eqx.Module):
+    """What a plan needs computed once, however many models it is filled with."""
+
+    space: Workspace
+    fits: tuple[TransitionFits, ...]
+
+    @staticmethod
+    def of(plan: Plan) -> "Constants":
+        """Tabulate a plan; may be traced."""
+        return Constants(Workspace.of(plan), TransitionFits.of(plan))
+
+
+def refilled(
+    plan: Plan, ssm: StateSpaceModel, report: LearnReport, constants: Constants | None = None
+) -> LearnedModel:
     """A plan filled with a model; pure, and differentiable in what the model closes over."""
-    tables = None if ssm.is_time_varying else fill_transition(plan, ssm)
+    if ssm.is_time_varying:
+        tables = None
+    elif constants is None:
+        tables = fill_transition(plan, ssm)
+    else:
+        tables = refill_transition(plan, constants.fits, ssm)
     return LearnedModel(ssm, plan, fill_prior(plan, ssm), tables, False, report, Sizing(True))
 
 
@@ -148,13 +168,20 @@ def _along_varying(layout: Layout, tables, weights, start, weighted, moves):
     return jax.lax.scan(step, start, (weighted, moves, tables))
 
 
-def evidence(model: LearnedModel, series: Series, forward: bool = False) -> Evidence:
+def evidence(
+    model: LearnedModel,
+    series: Series,
+    space: Workspace,
+    forward: bool = False,
+    kept: int = KEPT,
+) -> Evidence:
     """log Z_t of every step, with what tells whether the plan serves; at most one hop a step.
 
     `forward`: for forward differentiation, which cannot pass through a custom reverse pass.
+    `kept`: with more predictions than this, those of a chunk are computed again in reverse.
     """
     plan, num = model.plan, series.ys.shape[0]
-    space, layout = Workspace.of(plan), (plan.structure, plan.shape)
+    layout = plan.structure, plan.shape
     along = _plainly if forward else _along
 
     def chunk(predicted: Array, xs: tuple[Series, Any, Array]) -> tuple[Array, Evidence]:
@@ -189,7 +216,7 @@ def evidence(model: LearnedModel, series: Series, forward: bool = False) -> Evid
         )
 
     start = _first_prediction(model, series, space, layout)
-    keep = model.tables is not None and num * plan.num_nodes <= _KEPT
+    keep = model.tables is not None and num * plan.num_nodes <= kept
     size = num if keep else min(_CHUNK, num)
     whole = -(-num // size)
     padded = pad_series(series, whole * size - num)

@@ -45,19 +45,47 @@ def apply_last_axes(tensor: Array, matrices: tuple[Float[Array, "_ _"], ...]) ->
     return tensor
 
 
-def fit_axes(tensor: Array, regressions: tuple[AxisRegression, ...]) -> Array:
-    """Coefficients, one axis of anchors each, for values on the grid of training nodes."""
-    for axis, regression in enumerate(regressions):
+def fit_axes(tensor: Array, regressions: tuple[AxisRegression, ...], first: int = 0) -> Array:
+    """Coefficients, one axis of anchors each, for values on the grid of training nodes.
+
+    `first` is the first axis of that grid.
+    """
+    for axis, regression in enumerate(regressions, start=first):
         for matrix in (regression.project, regression.lift):
             if matrix is not None:
                 tensor = jnp.moveaxis(jnp.tensordot(matrix, tensor, axes=(1, axis)), 0, axis)
     return tensor
 
 
-def learn_coefficients(
+class TransitionFits(eqx.Module):
+    """For each axis of a factor, the matrix from roots at the training nodes to the fit at nodes.
+
+    Constants of a plan, for whoever fills it many times.
+    """
+
+    given: tuple[Float[Array, "_ _"], ...]
+    group: tuple[Float[Array, "_ _"], ...]
+
+    @staticmethod
+    def of(plan: Plan) -> "tuple[TransitionFits, ...]":
+        """Those of all factors; may be traced."""
+
+        def fits(regressions: tuple[AxisRegression, ...], axes: tuple[int, ...]):
+            pairs = zip(regressions, axes, strict=True)
+            return tuple(r.fitted_at(plan.nodes[axis]) for r, axis in pairs)
+
+        return tuple(
+            TransitionFits(
+                fits(part.given_regressions, part.given), fits(part.group_regressions, part.group)
+            )
+            for part in plan.transitions
+        )
+
+
+def transition_roots(
     plan: Plan, part: TransitionPlan, ssm: StateSpaceModel, t=None, inputs: Inputs = None
 ) -> tuple[Array, Array]:
-    """a_g (u anchors ..., x anchors ...) in unit coordinates, and the log-scale of its square."""
+    """sqrt Q_g at the training nodes, in unit coordinates, and the log-scale of its square."""
     box, dim = plan.box, len(plan.nodes)
     # Coordinates that the factor does not depend on stay at the middle of the box.
     u_axes = [jnp.zeros(1)] * dim
@@ -71,8 +99,15 @@ def learn_coefficients(
     peak = jnp.where(jnp.isfinite(peak), peak, 0.0)
     regressions = (*part.given_regressions, *part.group_regressions)
     roots = jnp.exp(0.5 * (logs - peak)).reshape(tuple(r.nodes.shape[0] for r in regressions))
-    coefficients = fit_axes(roots, regressions)
-    return coefficients, peak + jnp.sum(jnp.log(group.half_width))
+    return roots, peak + jnp.sum(jnp.log(group.half_width))
+
+
+def learn_coefficients(
+    plan: Plan, part: TransitionPlan, ssm: StateSpaceModel, t=None, inputs: Inputs = None
+) -> tuple[Array, Array]:
+    """a_g (u anchors ..., x anchors ...) in unit coordinates, and the log-scale of its square."""
+    roots, log_scale = transition_roots(plan, part, ssm, t, inputs)
+    return fit_axes(roots, (*part.given_regressions, *part.group_regressions)), log_scale
 
 
 def fill_transition(
@@ -91,6 +126,19 @@ def fill_transition(
         row = apply_axes(coefficients, at_u) * jnp.exp(0.5 * log_scale)
         rows.append(row)
         squares.append(jnp.square(apply_last_axes(row, at_x)))
+    return TransitionTables(tuple(rows), tuple(squares))
+
+
+def refill_transition(
+    plan: Plan, fits: tuple[TransitionFits, ...], ssm: StateSpaceModel
+) -> TransitionTables:
+    """`fill_transition` of a model fixed in time, with the constants of the plan at hand."""
+    rows, squares = [], []
+    for part, fit in zip(plan.transitions, fits, strict=True):
+        roots, log_scale = transition_roots(plan, part, ssm)
+        at_u = apply_axes(roots, fit.given) * jnp.exp(0.5 * log_scale)
+        rows.append(fit_axes(at_u, part.group_regressions, len(fit.given)))
+        squares.append(jnp.square(apply_last_axes(at_u, fit.group)))
     return TransitionTables(tuple(rows), tuple(squares))
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .. import _results
-from .._inference.evidence import Evidence, evidence, refilled
+from .._inference.evidence import KEPT, Constants, Evidence, evidence, refilled
 from .._inference.model import LearnedModel, learn
 from .._inference.plan import Plan
 from .._inference.resolution import transition_error
@@ -72,12 +72,13 @@ class NodesCore(AbstractCore):
 
     build: Build = eqx.field(static=True)
     plan: Plan
+    constants: Constants  # of the plan
     series: Series  # stacked over the series
     rows: tuple[tuple[int, ...], ...] = eqx.field(static=True)  # those that are observations
 
     def model(self, theta: Theta, report: Any = None) -> LearnedModel:
         """The plan, filled at theta."""
-        return refilled(self.plan, self.build(theta), report)
+        return refilled(self.plan, self.build(theta), report, self.constants)
 
     def increments(self, theta: Theta, forward: bool = False) -> list[Float[Array, " t"]]:
         """log p(y_t | y_1 ... y_{t-1}; theta) of every series."""
@@ -85,7 +86,9 @@ class NodesCore(AbstractCore):
         return [row[jnp.asarray(at)] for row, at in zip(masses, self.rows, strict=True)]
 
     def _evidence(self, model: LearnedModel, forward: bool = False) -> Evidence:
-        return jax.vmap(lambda one: evidence(model, one, forward))(self.series)
+        kept = KEPT // self.series.ys.shape[0]
+        space = self.constants.space
+        return jax.vmap(lambda one: evidence(model, one, space, forward, kept))(self.series)
 
     def run(self, theta: Theta) -> tuple[Float[Array, ""], PlanCheck, Evidence | None]:
         """log p(y; theta), how well the plan serves at theta, and what each step says of it."""

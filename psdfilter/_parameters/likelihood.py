@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import Numbers, is_traced
-from .._inference.evidence import Evidence
+from .._inference.evidence import Constants, Evidence
 from .._inference.model import LearnedModel, learn_in_steps, paths_through, resized_along
 from .._inference.run import run_filter
 from .._inference.series import as_series
@@ -256,7 +256,9 @@ def likelihood(
 def _nodes_core(build: Build, model: LearnedModel, each: list[Any], first: str) -> NodesCore:
     parts = [as_series(model, y, first, rows, at)[0] for y, rows, at in each]
     series, places = stack_series(parts)
-    return NodesCore(build, model.plan, series, tuple(tuple(at.tolist()) for at in places))
+    constants = eqx.filter_jit(Constants.of)(model.plan)
+    rows = tuple(tuple(at.tolist()) for at in places)
+    return NodesCore(build, model.plan, constants, series, rows)
 
 
 def _paths(core: NodesCore, theta: Theta, which: int) -> TypicalPaths | None:
