@@ -41,7 +41,7 @@ peers: $(PEERS)/.peers  ## Measure speed beside other filtering libraries
 		tests/inference/blocks/test_kalman.py tests/statespace/test_from_particles.py
 	$(PEERS)/bin/python -m pytest -p no:xdist -W ignore -s \
 		benchmarks/test_filter.py benchmarks/test_blocks.py benchmarks/test_small_noise.py \
-		benchmarks/test_parameters.py
+		benchmarks/test_targets.py benchmarks/test_parameters.py
 
 lint: $(VENV)/.dev  ## Check style, formatting and types
 	$(BIN)/ruff check

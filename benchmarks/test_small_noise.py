@@ -167,6 +167,7 @@ class Row(NamedTuple):
     name: str
     rms: float
     high: float  # 95 % quantile over time of the larger coordinate
+    largest: float
     time: float
 
 
@@ -177,10 +178,10 @@ def rows(series: list[np.ndarray], truths: list[Reference], tols, numbers) -> li
     def add(name, means, once, repeats):
         gaps = [np.abs(np.asarray(m) - t.mean) / t.sd for m, t in zip(means, truths, strict=True)]
         rms = np.sqrt(np.mean([np.mean(gap**2) for gap in gaps]))
-        high = np.quantile(np.concatenate([gap.max(axis=1) for gap in gaps]), 0.95)
-        out.append(
-            Row(name, float(rms), float(high), seconds(once, repeats) / len(series[0]) * 1e6)
-        )
+        over_time = np.concatenate([gap.max(axis=1) for gap in gaps])
+        high, largest = (float(np.quantile(over_time, q)) for q in (0.95, 1.0))
+        time_of_step = seconds(once, repeats) / len(series[0]) * 1e6
+        out.append(Row(name, float(rms), high, largest, time_of_step))
 
     ssm = psd.systems.pendulum_sde()
     for tol in tols:
@@ -202,8 +203,8 @@ def simulated(seed: int, num_steps: int) -> np.ndarray:
 
 
 def show(table: list[Row]) -> str:
-    lines = [f"{'':36}{'rms error':>10}{'95 %':>8}{'us/step':>10}"]
-    lines += [f"{r.name:36}{r.rms:10.4f}{r.high:8.4f}{r.time:10.1f}" for r in table]
+    lines = [f"{'':36}{'rms error':>10}{'95 %':>8}{'largest':>9}{'us/step':>10}"]
+    lines += [f"{r.name:36}{r.rms:10.4f}{r.high:8.4f}{r.largest:9.3f}{r.time:10.1f}" for r in table]
     return "\n".join(lines)
 
 
@@ -215,7 +216,8 @@ def test_small_noise_is_followed_faster_than_by_particles(capsys):
     with capsys.disabled():
         print(f"\nreference known to {truth.scatter:.4f} sd\n{show(table)}")
     ours, particle = table[0], table[-2:]
-    assert ours.rms < 0.02
+    assert ours.high < 0.02
+    assert ours.largest < 0.05
     # The error of a particle filter goes with N^{-1/2}, its time with N.
     at_our_error = np.mean([row.time * (row.rms / ours.rms) ** 2 for row in particle])
     assert at_our_error > 4 * ours.time

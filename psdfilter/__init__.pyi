@@ -37,11 +37,12 @@ from ._density.operations import transition as transition
 from ._density.psd import GaussianPSD as GaussianPSD
 from ._density.sampling import sample as sample
 from ._density.soundness import check as check
+from ._inference.blocks.exact import ExactModel as ExactModel
 from ._inference.blocks.generalized_model import GeneralizedModel as GeneralizedModel
 from ._inference.blocks.generalized_model import GeneralizedState as GeneralizedState
 from ._inference.blocks.generalized_posterior import GeneralizedForecast as GeneralizedForecast
 from ._inference.blocks.generalized_posterior import GeneralizedPosterior as GeneralizedPosterior
-from ._inference.blocks.model import ExactModel as ExactModel
+from ._inference.blocks.generalized_posterior import GeneralizedSmoother as GeneralizedSmoother
 from ._inference.blocks.online import BlocksState as BlocksState
 from ._inference.blocks.posterior import BlocksForecast as BlocksForecast
 from ._inference.blocks.posterior import BlocksPosterior as BlocksPosterior

@@ -27,9 +27,10 @@ Model = GaussianPSD | GeneralizedGaussianPSD | PairwiseGaussianPSD
 def as_model(name: str, f: object) -> Model:
     """`f`, if it is one of the families of this package."""
     if not isinstance(f, GaussianPSD | GeneralizedGaussianPSD | PairwiseGaussianPSD):
+        remedy = ": use its expand()" if hasattr(f, "expand") else ""
         raise ValueError(
             f"{name} must be a GaussianPSD, GeneralizedGaussianPSD or PairwiseGaussianPSD, "
-            f"got {type(f).__name__}"
+            f"got {type(f).__name__}{remedy}"
         )
     return f
 

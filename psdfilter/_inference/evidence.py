@@ -86,7 +86,7 @@ def _hop(layout: Layout, squares, v: Float[Array, " n"]) -> Float[Array, " n"]:
 def _posterior(weights, predicted, weighted):
     """v = w p l / Z, Z, and whether that is a positive number, from p and w l; if not, v = w p.
 
-    There the likelihood is zero, and what comes later no longer matters.
+    There the likelihood of the series is zero, whatever comes later.
     """
     joint = predicted * weighted
     mass = jnp.sum(joint)

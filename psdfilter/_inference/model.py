@@ -1,12 +1,14 @@
 """A learned model: a plan, the tables that fill it, and what was found out on the way."""
 
 import time
+import warnings
 from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax.errors import ConcretizationTypeError, TracerArrayConversionError
 from jaxtyping import Array, Float, Int
 
 from .._checks import require_x64
@@ -24,7 +26,7 @@ from .nodes import (
     learn_coefficients,
     roots_on,
 )
-from .plan import Plan
+from .plan import Plan, Unaffordable
 from .report import LearnReport
 from .sizing import make_plan, resize_plan
 from .typical import TypicalPaths, simulate_typical
@@ -120,6 +122,11 @@ def maybe_renormalized(plan: Plan, tables: TransitionTables, wanted: bool) -> Tr
     return TransitionTables(tuple(r for r, _ in scaled), tuple(s for _, s in scaled))
 
 
+# Share of mass leaving the box in a step that calls for a word.
+_LARGE_LEAK = 0.05
+_MAX_ONE_STEP_ERROR = 0.3
+
+
 def learn(
     ssm: StateSpaceModel,
     tol: float = 1e-3,
@@ -141,13 +148,12 @@ def learn(
         engine: "nodes", quadrature nodes and positive weights; "closed", error functions on grid
             midpoints and no quadrature, for d <= 2 (slower); or "blocks", Gaussians on all of R^d,
             for `linear_gaussian` and, each with its own linearisation, for `additive_gaussian`;
-            or "generalized", Q and G learned once as squares of few Gaussians with free shapes, for
-            d <= 2 and an `observation_box` (much slower than "nodes"; never chosen by itself).
+            or "generalized", Q learned once as the square of few Gaussians with free shapes, for
+            d <= 2 (much slower than "nodes"; never chosen by itself).
             "auto" chooses, and the report says which and why.
         observation: "each" fits sqrt G(., y) for every observation when it comes; "joint" learns
             one PSD model of (x, y) on state_box times `observation_box`, which has closed forms for
             laws of y, for observations with gaps, and for a likelihood that integrates to one.
-            The engine "generalized" always learns G jointly.
         renormalize: divide Q(u, .) by its mass on the box. By default the mass that leaves the box
             is measured and reported, and lowers the likelihood.
         ys: typical observations (T, p), by which the nodes are sized; without them the model's own
@@ -198,7 +204,7 @@ def _learn_without_nodes(
 
         if renormalize:
             raise ValueError('renormalize must be False for engine="generalized"')
-        return learn_free_shapes(ssm, float(tol), order)
+        return learn_free_shapes(ssm, float(tol), observation, order)
     linear = ssm.structure is not None and observation == "each"
     if engine == "blocks" or (engine == "auto" and linear):
         from .blocks.choice import learn_blocks
@@ -250,14 +256,38 @@ def _learn_on_nodes(
             "double precision leaves errors of that size"
         )
     started = time.perf_counter()
-    paths = simulate_typical(ssm, inputs=inputs)
+    try:
+        paths = simulate_typical(ssm, inputs=inputs)
+    except (TracerArrayConversionError, ConcretizationTypeError) as error:
+        raise ValueError(
+            "ssm must be concrete where grids are chosen, but learn was called under jax.jit, grad "
+            "or vmap: call it outside, and for a function of parameters use psdfilter.likelihood"
+        ) from error
+    if not renormalize:
+        _warn_of_leak(paths.leak)
     if observation == "joint":
         paths = observed_paths(ssm, paths, inputs)
     plan = make_plan(ssm, paths, tol, inputs, multiple)
     model = _build(plan, ssm, renormalize, paths, inputs, started)
+    if model.report.one_step_error > max(100 * tol, _MAX_ONE_STEP_ERROR):
+        raise Unaffordable(
+            f"the learned transition misses its tolerance by far (one-step error "
+            f"{model.report.one_step_error:.1g}, tol {tol:g}): is state_box larger than where the "
+            "states go, so that it holds states which the model throws far out of it?"
+        )
     if ys is not None:
         model = resized_by(model, ys, inputs, multiple)
     return with_joint(model, paths, inputs, started) if observation == "joint" else model
+
+
+def _warn_of_leak(leak: float) -> None:
+    if leak > _LARGE_LEAK:
+        warnings.warn(
+            f"{100 * leak:.0f} % of the mass leaves state_box in a typical step, is lost, and "
+            "lowers the likelihood: choose a larger state_box, or pass renormalize=True if the "
+            "model is meant to be confined to it",
+            stacklevel=4,
+        )
 
 
 def with_joint(

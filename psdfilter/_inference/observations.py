@@ -23,7 +23,7 @@ from .posterior import moments_on
 from .refine import FineNodes, fine_nodes
 from .summaries import check_level, line_quantiles
 
-_NODES = {1: 256, 2: 48, 3: 20}
+NUM_NODES = {1: 256, 2: 48, 3: 20}
 
 
 class ObservationLaws(eqx.Module):
@@ -35,7 +35,7 @@ class ObservationLaws(eqx.Module):
         leak: mass of y outside of observation_box, (K,).
     """
 
-    model: Any
+    box: Box  # of y
     nodes: Float[Array, "n p"]
     weights: Float[Array, " n"]
     values: Float[Array, "k n"]
@@ -49,13 +49,13 @@ class ObservationLaws(eqx.Module):
     ) -> "ObservationLaws":
         """From densities of x on fine nodes at K times."""
         box = observation_box(model.ssm, "the law of y")
-        counts = [_NODES[box.dim]] * box.dim
+        counts = [NUM_NODES[box.dim]] * box.dim
         nodes, weights = gauss_legendre(box.lower, box.upper, counts)
         points, shares = fine.points(model), densities * fine.flat_weights()[None, :]
         if model.joint is not None:
             table = model.joint.tabulate(model.plan, fine.nodes)
             values = shares @ model.joint.values(table, nodes)
-            return _laws(model, nodes, weights, values)
+            return laws_on(box, nodes, weights, values)
 
         def one(share: Array, t: Array, row: Any) -> Array:
             table = log_observation_grid(model.ssm, points, nodes, t, row)
@@ -65,7 +65,7 @@ class ObservationLaws(eqx.Module):
             values = jnp.stack([one(s, t, None) for s, t in zip(shares, steps, strict=True)])
         else:
             values = jax.lax.map(lambda a: one(*a), (shares, steps, rows))
-        return _laws(model, nodes, weights, values)
+        return laws_on(box, nodes, weights, values)
 
     def quantile(self, q: Numbers) -> Float[Array, "k p"]:
         """The q-quantile of a scalar y at every time; a leading axis for several q."""
@@ -83,16 +83,16 @@ class ObservationLaws(eqx.Module):
         return ends[0], ends[1]
 
     def _scalar_box(self, what: str) -> Box:
-        box = self.model.ssm.observation_box
-        if box.dim != 1:
-            raise ValueError(f"{what} needs a scalar y, got {box.dim} coordinates")
-        return box
+        if self.box.dim != 1:
+            raise ValueError(f"{what} needs a scalar y, got {self.box.dim} coordinates")
+        return self.box
 
 
-def _laws(model: Any, nodes: Array, weights: Array, values: Array) -> ObservationLaws:
+def laws_on(box: Box, nodes: Array, weights: Array, values: Array) -> ObservationLaws:
+    """From densities of y at the nodes of a rule on its box, not normalised there."""
     mass = values @ weights
     mean, covariance = moments_on(nodes, weights[None, :] * values / mass[:, None])
-    return ObservationLaws(model, nodes, weights, values, mean, covariance, 1.0 - mass)
+    return ObservationLaws(box, nodes, weights, values, mean, covariance, 1.0 - mass)
 
 
 def predictive_laws(post: Any) -> ObservationLaws:

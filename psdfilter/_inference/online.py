@@ -16,6 +16,7 @@ from .blocks.model import AbstractBlocksModel
 from .compiled import compiled_into
 from .model import LearnedModel
 from .nodes import predict_nodes
+from .posterior import moments_from_features
 from .series import has_gaps, host_logs
 from .step import correct, likelihood_at_nodes, observation_logs, observation_status
 from .workspace import Workspace
@@ -28,6 +29,19 @@ class FilterState(eqx.Module):
     log_likelihood: Float[Array, ""]
     step: Int[Array, ""]
     code: Int[Array, ""]
+
+    def moments(self, model: LearnedModel) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+        """Mean and covariance of the state, under the model that this is a filter of."""
+        return compiled_into(model, "moments", _moments)(self.density)
+
+
+def _moments(
+    model: LearnedModel, space: Workspace, density: Float[Array, " n"]
+) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+    masses = density * space.weights
+    features = (masses @ space.features) / jnp.sum(masses)
+    mean, covariance = moments_from_features(model.plan, features[None])
+    return mean[0], covariance[0]
 
 
 def init(model: LearnedModel) -> FilterState:
@@ -83,6 +97,10 @@ def update(
         return _blocks(model).update(state, y, inputs=inputs)
     seen = y if isinstance(y, jax.Array) else np.asarray(y, dtype=np.float64)
     seen = seen[None] if seen.ndim == 0 else seen
+    expected = model.ssm.num_observed
+    if seen.ndim != 1 or (expected is not None and seen.shape[0] != expected):
+        wanted = "(p,)" if expected is None else f"({expected},)"
+        raise ValueError(f"y must have shape {wanted}, one observation, got {seen.shape}")
     if model.ssm.vectorized and model.joint is None:
         return _host_update(model, state, seen)
     if has_gaps(model.ssm, seen):

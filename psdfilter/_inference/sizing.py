@@ -27,6 +27,8 @@ from .node_rules import node_counts as node_counts
 from .plan import AxisRegression, Plan, TransitionPlan, Unaffordable, assemble, step_cost
 from .typical import TypicalPaths, check_logs, transition_groups
 
+# log Q of a typical pair this far below the median is that of no transition.
+_NO_TRANSITION = 50.0
 # Largest number of multiply-adds of one prediction.
 _MAX_WORK = 2e10
 
@@ -44,6 +46,9 @@ def transition_plan(
     old, new, times = typical_pairs(paths, 48)
     # Relative to the typical pair itself: Q there is about as large as it gets from such a state.
     own = log_transition_pairs(ssm, group, old, new[:, list(group)], times, inputs)
+    # Where a path has left the box and starts anew, there is no transition.
+    moved = own > np.median(own[np.isfinite(own)]) - _NO_TRANSITION
+    old, new, times, own = old[moved], new[moved], times[moved], own[moved]
     limit = most_per_axis(dim)
 
     def lines_of(axis: int, moving_u: bool) -> _Lines:

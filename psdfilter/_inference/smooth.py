@@ -221,19 +221,27 @@ def run_smoother(
             with the nodes.
         throw: as for `run_filter`.
     """
-    from .blocks.model import AbstractBlocksModel
+    from .blocks.model import AbstractBankModel, AbstractBlocksModel
     from .closed import ClosedModel
 
+    if keep not in ("densities", "summaries"):
+        raise ValueError(f'keep must be "densities" or "summaries", got {keep!r}')
+    other: Any = model
+    if keep == "summaries" and isinstance(model, AbstractBlocksModel):
+        raise ValueError('keep must be "densities" for this engine, whose densities take no room')
+    if isinstance(model, AbstractBankModel):
+        return other.smooth(ys, first=first, inputs=inputs, times=times, throw=throw, lag=lag)
     if isinstance(model, AbstractBlocksModel):
         if lag is not None:
-            raise ValueError('lag must be None for engine="blocks"')
-        return model.smooth(ys, first=first, inputs=inputs, times=times, throw=throw)
+            raise ValueError(
+                f'lag must be None for engine="generalized", got {lag}: use engine="nodes", or '
+                "smooth windows of the series"
+            )
+        return other.smooth(ys, first=first, inputs=inputs, times=times, throw=throw)
     if isinstance(model, ClosedModel):
         model = model.on_nodes()
     model = sized_model(model, ys, inputs)
     series, single_hop = as_series(model, ys, first, inputs, times)
-    if keep not in ("densities", "summaries"):
-        raise ValueError(f'keep must be "densities" or "summaries", got {keep!r}')
     if lag is None and keep == "summaries":
         raise ValueError(
             'keep must be "densities" for a smoother without lag, which goes back over them'

@@ -18,6 +18,10 @@ from .._statespace.pairs import inputs_at, log_prior_points, log_transition_pair
 
 _PRIOR_CELLS = {1: 512, 2: 64, 3: 24, 4: 14}
 _STEP_CELLS = {1: 512, 2: 40}
+# A state has left the box if no more of its next law than this lies on it.
+_LEFT = 1e-6
+# Average mass of Q(u, .) on the box above which it is no density.
+_MAX_MASS = 1.5
 
 
 class TypicalPaths(NamedTuple):
@@ -97,13 +101,20 @@ def simulate_typical(
             shift = (rng.uniform(size=(num_chains, len(group))) - 0.5) / cells
             new[:, list(group)] = target[index] + shift * width[list(group)]
             mass += log_sums + np.sum(np.log(width[list(group)] / cells))
-        kept.append(np.exp(np.minimum(mass, 0.0)))
+        kept.append(np.exp(mass))
         # A chain that the model throws out of the box starts again from the prior.
-        lost = ~np.isfinite(mass)
+        lost = ~(mass > np.log(_LEFT))
         new[lost] = states[0][lost]
         states.append(new)
+    # Sums over cells are rough for narrow densities, but right on average.
+    if (total := float(np.mean(kept))) > _MAX_MASS:
+        raise ValueError(
+            "log_transition must be the logarithm of a density in x, but exp(log_transition(u, .)) "
+            f"has mass {total:.3g} on state_box, on average over typical u"
+        )
     path = np.stack(states, axis=1)
-    return TypicalPaths(path, _observe(ssm, path, rng, inputs), float(1.0 - np.mean(kept)))
+    leak = float(1.0 - np.mean(np.minimum(kept, 1.0)))
+    return TypicalPaths(path, _observe(ssm, path, rng, inputs), leak)
 
 
 def check_logs(name: str, logs: np.ndarray, **points: np.ndarray) -> None:

@@ -32,12 +32,14 @@ class PlanCheck(NamedTuple):
     Attributes:
         transition_error: int |Q - Q^| dx, averaged over where the states have been.
         observation_error: largest delta_t, the one-step error of the fits of sqrt G.
+        mean_observation_error: mean of min(delta_t, 1): outliers are single steps.
         lost: mean of 1 - D_t: mass that leaves the box in a step.
         failed: whether some step had no likelihood at all.
     """
 
     transition_error: Float[Array, ""]
     observation_error: Float[Array, ""]
+    mean_observation_error: Float[Array, ""]
     lost: Float[Array, ""]
     failed: Array
 
@@ -98,6 +100,7 @@ class NodesCore(AbstractCore):
         check = PlanCheck(
             self._transition_error(model, jnp.mean(out.occupancy, axis=0)),
             jnp.max(out.observation_errors),
+            jnp.mean(jnp.minimum(out.observation_errors, 1.0)),
             jnp.mean(1.0 - jnp.exp(out.log_kept)),
             failed,
         )
@@ -158,4 +161,4 @@ class BlocksCore(AbstractCore):
         codes = jnp.concatenate([post.codes for post in posts])
         none = jnp.zeros(())
         failed = jnp.any((codes == _results.NO_MASS) | (codes == _results.BAD_OBSERVATION))
-        return value, PlanCheck(none, none, none, failed), None
+        return value, PlanCheck(none, none, none, none, failed), None

@@ -95,10 +95,10 @@ class Fit(eqx.Module):
         """The filter at the estimate; a list for several series."""
         return self.likelihood.posterior(self.theta)
 
-    def covering(self, width: float = 4.0) -> Likelihood:
+    def covering(self, width: float = 4.0, *, tol: float | None = None) -> Likelihood:
         """The likelihood on a plan that serves `width` standard errors around the estimate.
 
-        For samplers, which visit more than a point.
+        For samplers, which visit more than a point. `tol` is that of the fit, if None.
         """
         coordinates = self.objective.coordinates
         deviations = np.sqrt(np.diagonal(_inverse(np.asarray(self.hessian))))
@@ -107,7 +107,8 @@ class Fit(eqx.Module):
             for i in range(len(self.names))
             for sign in (-1.0, 1.0)
         ]
-        return self.likelihood.replan(self.theta, cover=ends)
+        tol = self.likelihood.tol if tol is None else tol
+        return self.likelihood.replan(self.theta, cover=ends, tol=tol)
 
     def summary(self, level: float = 0.95) -> str:
         """A table: estimate, standard error, z, p-value and interval of every parameter."""

@@ -22,8 +22,8 @@ from .covering import covering_ssm, merged_plan
 from .stacking import stack_series
 from .theta import Theta, as_theta, names_of
 
-# An error of each step from which on a likelihood says nothing.
-_OF_NO_USE = 0.02
+# Mean error of a step above which a likelihood says nothing.
+_MAX_MEAN_ERROR = 0.05
 
 # Sizes of grids are multiples of this, by dimension: plans at other thetas, or for other data, then
 # often have the same, and need not be compiled again.
@@ -57,19 +57,20 @@ class Likelihood(eqx.Module):
     tol: float = eqx.field(static=True)
     report: Any = eqx.field(static=True)  # of the model at `theta`
     settings: "Settings" = eqx.field(static=True)
+    unresolved: float = eqx.field(static=True, default=0.0)  # mean observation error at `theta`
 
     def __call__(self, theta: Theta) -> Float[Array, ""]:
         """log p(y; theta), the sum over all series; warns if the plan does not serve there.
 
-        -inf where the plan is of no use at all, an error above 2 % of every step: a sampler that
-        strays there, where no warning can reach it, has to turn back.
+        -inf where the plan is of no use at all, with a mean error of a step above 5 %: a sampler
+        that strays there, where no warning can reach it, has to turn back.
         """
         theta = as_theta("theta", theta)
         self._same_tree(theta)
         value, check = self.value_and_check(theta)
         if not is_traced((value, check)):
             self._warn(check)
-        return jnp.where(self._within(check, max(10 * self.tol, _OF_NO_USE)), value, -jnp.inf)
+        return jnp.where(self._is_of_use(check), value, -jnp.inf)
 
     # `jax.jit(likelihood)` has to hash it, and arrays cannot be.
     def __hash__(self) -> int:
@@ -89,13 +90,19 @@ class Likelihood(eqx.Module):
 
     def serves(self, check: PlanCheck, slack: float = 10.0) -> Array:
         """Whether no error of a check is more than `slack` times the tolerance."""
-        return self._within(check, slack * self.tol)
+        limit = slack * self.tol
+        return (check.observation_error <= limit) & self._keeps_its_mass(check, limit)
 
-    def _within(self, check: PlanCheck, limit: float) -> Array:
+    def _is_of_use(self, check: PlanCheck) -> Array:
+        limit = max(2 * self.tol, _MAX_MEAN_ERROR)
+        # What no plan of this tolerance resolves is no reason to leave a theta.
+        observations = check.mean_observation_error <= limit + 2 * self.unresolved
+        return observations & self._keeps_its_mass(check, limit)
+
+    def _keeps_its_mass(self, check: PlanCheck, limit: float) -> Array:
         # A grid that is too coarse can also create mass.
         return (
-            (check.observation_error <= limit)
-            & (check.transition_error <= limit)
+            (check.transition_error <= limit)
             & (jnp.abs(check.lost) <= 2 * getattr(self.report, "leak", 0.0) + limit)
             & ~check.failed
         )
@@ -239,7 +246,11 @@ def likelihood(
 
     def made_on(model: Any) -> Likelihood:
         core = _nodes_core(build, model, each, first)
-        return Likelihood(core, theta, float(tol), model.report, settings)
+        _, check, out = _run(core, theta)
+        assert out is not None
+        _warn_of_outliers(np.asarray(out.observation_errors), core.rows, float(tol))
+        unresolved = float(check.mean_observation_error)
+        return Likelihood(core, theta, float(tol), model.report, settings, unresolved)
 
     model = learned(ssms[0], theta, engine)
     if not isinstance(model, LearnedModel):
@@ -259,6 +270,26 @@ def _nodes_core(build: Build, model: LearnedModel, each: list[Any], first: str) 
     constants = eqx.filter_jit(Constants.of)(model.plan)
     rows = tuple(tuple(at.tolist()) for at in places)
     return NodesCore(build, model.plan, constants, series, rows)
+
+
+def _warn_of_outliers(errors: np.ndarray, rows: Sequence[Sequence[int]], tol: float) -> None:
+    """Name the observations that the plan does not resolve where it was made."""
+    places = [
+        (f"ys[{i}]" if len(rows) == 1 else f"ys[{series}][{i}]", row[place])
+        for series, row in enumerate(errors)
+        for i, place in enumerate(rows[series])
+        if row[place] > 10 * tol
+    ]
+    if places:
+        places.sort(key=lambda pair: -pair[1])
+        shown = ", ".join(f"{name} ({error:.1e})" for name, error in places[:5])
+        warnings.warn(
+            f"{len(places)} observations are so far from what the model expects that their "
+            f"likelihoods are not resolved to tol = {tol:g}: {shown}{' ...' * (len(places) > 5)}. "
+            "Check them, or use a smaller tol",
+            PlanWarning,
+            stacklevel=4,
+        )
 
 
 def _paths(core: NodesCore, theta: Theta, which: int) -> TypicalPaths | None:

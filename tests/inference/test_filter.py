@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import check_against_reference, kalman, largest_distance, learned, slow
+from jax.scipy.stats import norm
 
 import psdfilter as psd
 from psdfilter import systems
@@ -72,6 +73,9 @@ def test_online_steps_equal_the_scan(sine):
     np.testing.assert_allclose(state.log_likelihood, post.log_likelihood, rtol=1e-12)
     np.testing.assert_allclose(state.density, post.densities[-1], rtol=1e-10)
     assert int(state.step) == len(ys)
+    mean, covariance = state.moments(model)
+    np.testing.assert_allclose(mean, post.mean[-1], atol=1e-10)
+    np.testing.assert_allclose(covariance, post.covariance[-1], rtol=1e-8)
 
 
 def test_long_series_in_chunks_equal_the_step_by_step_recursion(sine):
@@ -215,6 +219,8 @@ def test_the_error_estimate_is_close_to_the_error():
         (lambda m: psd.run_filter(m, [0.1]).quantile(1.5), "q must lie in"),
         (lambda m: psd.run_filter(m, [0.1]).sample(key=0, num=3), "key must be a JAX random key"),
         (lambda m: psd.learn(m.ssm, 0.0), "tol must lie in"),
+        (lambda m: psd.update(m, psd.init(m), [0.1, 0.2]), r"y must have shape \(1,\)"),
+        (lambda m: psd.mode(psd.run_filter(m, [0.1]).density(0)), r"expand\(\)"),
         (lambda m: psd.learn(lambda x: x), "ssm must be a StateSpaceModel"),
     ],
 )
@@ -227,7 +233,7 @@ def test_an_impossible_observation_has_a_code_and_a_time():
     box = psd.Box(-1, 1)
     ssm = psd.StateSpaceModel(
         lambda x: jnp.zeros(()),
-        lambda u, x: -jnp.square((x[0] - 0.5 * u[0]) / 0.3),
+        lambda u, x: norm.logpdf(x[0], 0.5 * u[0], 0.2),
         lambda x, y: jnp.where(y[0] > 5.0, -jnp.inf, -0.5 * jnp.square(y[0] - x[0])),
         box,
         observation_box=psd.Box(-3, 3),
@@ -251,3 +257,59 @@ def test_a_prior_without_mass_in_the_box_is_refused():
     )
     with pytest.raises(ValueError, match="log_prior must put mass on state_box"):
         psd.learn(ssm, 1e-2)
+
+
+def walk(log_transition, half_width=3.0):
+    """A random walk on a box, seen with noise."""
+    return psd.StateSpaceModel(
+        lambda x: norm.logpdf(x[0]),
+        log_transition,
+        lambda x, y: norm.logpdf(y[0], x[0], 0.5),
+        psd.Box(-half_width, half_width),
+    )
+
+
+def test_a_density_in_place_of_its_logarithm_is_refused():
+    with pytest.raises(ValueError, match="log_transition must be the logarithm of a density"):
+        psd.learn(walk(lambda u, x: norm.pdf(x[0], 0.5 * u[0], 0.5)))
+
+
+def test_a_box_that_loses_mass_is_named():
+    with pytest.warns(UserWarning, match=r"% of the mass leaves state_box"):
+        psd.learn(walk(lambda u, x: norm.logpdf(x[0], u[0], 0.6), 1.0))
+
+
+def test_learning_under_a_transformation_points_to_likelihoods():
+    def value(sd):
+        model = psd.learn(walk(lambda u, x: norm.logpdf(x[0], 0.5 * u[0], sd)))
+        return psd.run_filter(model, [0.1]).log_likelihood
+
+    with pytest.raises(ValueError, match=r"use psdfilter\.likelihood"):
+        jax.grad(value)(0.5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gain", [0.5, 0.6, 0.9])
+def test_states_that_the_model_throws_out_of_a_wide_box(gain):
+    """Nothing comes back from the ends of the box: x' = u + gain (u - u^3 / 2) + noise."""
+
+    def law(u, x):
+        return norm.logpdf(x, u + gain * (u - u**3 / 2), 0.2 * jnp.sqrt(1 + 0.5 * u**2))
+
+    ssm = psd.StateSpaceModel(
+        lambda x: norm.logpdf(x[0]),
+        lambda u, x: law(u[0], x[0]),
+        lambda x, y: norm.logpdf(y[0], 0.5 * x[0] ** 2 + 0.1 * x[0], 0.3),
+        psd.Box(-6, 6),
+    )
+    ys = 0.3 + np.abs(np.random.default_rng(1).normal(size=40))
+    grid = np.linspace(-6, 6, 3001)
+    step = grid[1] - grid[0]
+    table = np.exp(np.asarray(law(grid[:, None], grid[None, :]))) * step
+    p, total = np.exp(np.asarray(norm.logpdf(grid))), 0.0
+    for y in ys:
+        p = (p @ table) * np.asarray(norm.pdf(y, 0.5 * grid**2 + 0.1 * grid, 0.3))
+        mass = p.sum() * step
+        p, total = p / mass, total + np.log(mass)
+    post = psd.run_filter(psd.learn(ssm, 1e-3), ys)
+    assert abs(float(post.log_likelihood) - total) < 1e-3 * len(ys)

@@ -136,6 +136,18 @@ def test_a_sampler_that_leaves_the_plan_has_to_turn_back(volatility):
 
 
 @pytest.mark.slow
+def test_an_outlier_is_named_and_makes_no_theta_impossible():
+    system, theta = psd.systems.stochastic_volatility, SYSTEMS["stochastic_volatility"]
+    ys = np.array(system.simulate(3, 90)[1])
+    ys[20] = 14.0
+    with pytest.warns(psd.PlanWarning, match=r"ys\[20\]"):
+        ll = psd.likelihood(lambda p: system(**p), theta, ys, tol=1e-3)
+    compiled = jax.jit(ll)
+    for other in (theta, {**theta, "sigma": 0.22}, {**theta, "rho": 0.9}):
+        assert np.isfinite(compiled(other))
+
+
+@pytest.mark.slow
 def test_a_fit_to_other_data_reuses_the_programmes_of_the_first():
     """Sizes are rounded, so that most of the time other data need no others."""
     system, bounds = psd.systems.stochastic_volatility, {"rho": (-1, 1), "sigma": (0, 2)}

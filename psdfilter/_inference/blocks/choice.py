@@ -5,7 +5,8 @@ from typing import Any
 from ..._checks import is_traced
 from ..._statespace.model import AdditiveGaussian, LinearGaussian, StateSpaceModel
 from .compressed import learn_compressed
-from .model import AbstractBlocksModel, learn_exact
+from .exact import learn_exact
+from .model import AbstractBlocksModel
 from .noise_share import RESOLVED, choose_linearized, noise_share
 
 

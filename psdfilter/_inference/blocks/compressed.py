@@ -15,18 +15,12 @@ from ..._checks import Numbers, as_count, is_concrete
 from ..._statespace.model import Inputs, StateSpaceModel, call
 from .bank import Bank
 from .engine import Sizes, observe_mixture
-from .linear import Dynamics
+from .exact import prior_blocks
+from .linear import Dynamics, predict_all
 from .measured import measured_coordinates, measured_directions
 from .mixture import Mixture, moments, moved, padded
-from .mixture_model import (
-    AbstractMixtureModel,
-    Record,
-    Trace,
-    as_bank,
-    as_mixture,
-    with_observation,
-)
-from .model import prior_blocks
+from .mixture_model import AbstractMixtureModel, as_bank, as_mixture, with_observation
+from .model import Record, Trace
 from .nonlinear_paths import Backward
 from .online import BlocksState, predict_blocks
 from .paths import draw_linear
@@ -126,6 +120,17 @@ class CompressedModel(AbstractMixtureModel):
     def _backwards(self, post: BlocksPosterior, key: PRNGKeyArray, num: int) -> Backward:
         laws, layout = post._banks()
         return draw_linear(laws, layout, self.dynamics, post.series.hops, key, num)
+
+    def ahead(self, before: Bank, series: BlockSeries) -> Bank:
+        """The laws before each observation, from those after the one before it, stacked."""
+        return predict_all(before, self.dynamics, series.hops, series.single_hop)
+
+    def seen_laws(self, bank: Bank, at: Any) -> Bank:
+        """The laws of y, which have no closed form here."""
+        raise ValueError(
+            "the law of y has a closed form for a linear sensor only: this model has a "
+            "log_observation. Draw states with sample() and simulate y from them"
+        )
 
     def forecast(self, post: Any, steps: int, *, inputs: Inputs = None) -> BlocksForecast:
         """`forecast`."""

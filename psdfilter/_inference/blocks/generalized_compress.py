@@ -6,8 +6,9 @@ result is again a sum of squares. With e_c the parts that are lost,
 
     int |f - f'| <= sum_c |e_c| |g_c + g_c'| <= 2 sqrt(sum_c |e_c|^2 int f).
 
-The atoms are found by Cholesky's factorisation of their Gram matrix, pivoted by the gain: each
-pivot is the atom whose part orthogonal to those before it catches most of what is left of all g_c.
+The atoms are found one by one, orthogonalised as they come (the Gram matrix of atoms that lie close
+is too ill-conditioned for a factorisation of its own): each is the one whose part orthogonal to
+those before it catches most of what is left of all g_c.
 Inner products are sums over the nodes of a rule on the box: those of coupled Gaussians have no
 closed form there, and over R^d the learned models would count where nobody has fitted them.
 """
@@ -21,6 +22,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from .generalized_atoms import Atoms, evaluate
+from .generalized_rules import Rule
 
 # An atom of which less than this is orthogonal to the pivots (in squared norm, of one) is none:
 # weights stay below 1 / sqrt of it, so that rounding stays below 1e-12.
@@ -42,13 +44,6 @@ class SquareSum(NamedTuple):
         return jnp.sum(jnp.square(evaluate(self.atoms, x) @ self.factor), axis=1)
 
 
-class Rule(NamedTuple):
-    """Nodes on the box and their weights."""
-
-    nodes: Float[Array, "n d"]
-    weights: Float[Array, " n"]
-
-
 def spread_choice(atoms: Atoms, masses: Float[Array, " n"], num: int) -> Atoms:
     """`num` of the atoms, spread over all places where there is mass.
 
@@ -63,8 +58,13 @@ def spread_choice(atoms: Atoms, masses: Float[Array, " n"], num: int) -> Atoms:
     return atoms.take(order[jnp.minimum(jnp.searchsorted(sums, levels), order.size - 1)])
 
 
-def project(tried: Atoms, roots: Float[Array, "n c"], rule: Rule, places: int) -> SquareSum:
-    """sum_c g_c^2, given at the nodes, on at most `places` of the atoms `tried`."""
+def project(
+    tried: Atoms, roots: Float[Array, "n c"], rule: Rule, places: int, left_out: float = 0.0
+) -> SquareSum:
+    """sum_c g_c^2, given at the nodes, on at most `places` of the atoms `tried`.
+
+    No more are taken once less than `left_out` of sum_c int g_c^2 is lost.
+    """
     (num_tried, dim), num_roots = tried.centers.shape, roots.shape[1]
     weights = jnp.sqrt(rule.weights)[:, None]
     columns = weights * evaluate(tried, rule.nodes)
@@ -72,34 +72,47 @@ def project(tried: Atoms, roots: Float[Array, "n c"], rule: Rule, places: int) -
     inside = norms > _INSIDE
     scale = jnp.where(inside, jax.lax.rsqrt(jnp.where(inside, norms, 1.0)), 0.0)
     columns = columns * scale[None, :]
-    gram, inner = columns.T @ columns, columns.T @ (weights * roots)
+    values = weights * roots
+    total = jnp.sum(jnp.square(values))
 
-    def choose(k: Array, at: tuple[Array, ...]) -> tuple[Array, ...]:
-        inner, rest, basis, heights, chosen = at
+    def goes_on(at: tuple[Array, ...]) -> Array:
+        return (at[0] < places) & (at[1] > left_out * total)
+
+    def choose(at: tuple[Array, ...]) -> tuple[Array, ...]:
+        k, left, inner, rest, basis, rows, heights, chosen = at
         open_ = rest > _INDEPENDENT
         gain = jnp.where(open_, jnp.sum(jnp.square(inner), axis=1), 0.0)
         gain = gain / jnp.where(open_, rest, 1.0)
         pivot = jnp.argmax(gain)
         good = gain[pivot] > 0
-        size = jnp.sqrt(jnp.where(good, rest[pivot], 1.0))
-        row = jnp.where(good, (gram[pivot] - basis[:, pivot] @ basis) / size, 0.0)
-        height = jnp.where(good, inner[pivot] / size, 0.0)
+        column = columns[:, pivot]
+        # Twice: what is left of an atom that nearly depends on the others is small.
+        column = column - basis @ (column @ basis)
+        column = column - basis @ (column @ basis)
+        size = jnp.sqrt(jnp.sum(jnp.square(column)))
+        column = jnp.where(good, column / jnp.where(good, size, 1.0), 0.0)
+        row, height = column @ columns, column @ values
         inner = inner - row[:, None] * height[None, :]
         rest = (rest - jnp.square(row)).at[pivot].set(0.0)
-        basis, heights = basis.at[k].set(row), heights.at[k].set(height)
-        return inner, rest, basis, heights, chosen.at[k].set(jnp.where(good, pivot, -1))
+        basis, rows = basis.at[:, k].set(column), rows.at[k].set(row)
+        chosen = chosen.at[k].set(jnp.where(good, pivot, -1))
+        left = jnp.where(good, left - jnp.sum(jnp.square(height)), -jnp.inf)
+        return k + 1, left, inner, rest, basis, rows, heights.at[k].set(height), chosen
 
     start = (
-        inner,
-        inside.astype(inner.dtype),
+        jnp.zeros((), int),
+        total,
+        columns.T @ values,
+        inside.astype(columns.dtype),
+        jnp.zeros((columns.shape[0], places)),
         jnp.zeros((places, num_tried)),
         jnp.zeros((places, num_roots)),
-        jnp.zeros(places, int),
+        jnp.full(places, -1),
     )
-    _, _, basis, heights, chosen = jax.lax.fori_loop(0, places, choose, start)
+    *_, rows, heights, chosen = jax.lax.while_loop(goes_on, choose, start)
     used = chosen >= 0
     # Gamma_SS = C C' with C lower triangular; places that are not used get a one on its diagonal.
-    lower = jnp.where(used[:, None] & used[None, :], jnp.tril(basis[:, chosen].T), 0.0)
+    lower = jnp.where(used[:, None] & used[None, :], jnp.tril(rows[:, chosen].T), 0.0)
     lower = lower + jnp.diag(jnp.where(used, 0.0, 1.0))
     factor = solve_triangular(lower.T, heights, lower=False) * scale[chosen][:, None]
     kept = tried.take(chosen)

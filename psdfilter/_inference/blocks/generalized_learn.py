@@ -1,4 +1,7 @@
-"""Learn Q, G and the prior as squares of a few Gaussians with free shapes, and size the filter."""
+"""Learn Q and the prior as squares of a few Gaussians with free shapes, and size the filter.
+
+G is learned too with observation="joint"; otherwise sqrt G(., y) is taken when y comes.
+"""
 
 import time
 from collections.abc import Callable
@@ -12,80 +15,110 @@ from ..._density.box import Box
 from ..._density.generalized import GeneralizedGaussianPSD
 from ..._learning.generalized import GeneralizedFit, learn_generalized
 from ..._statespace.model import StateSpaceModel, keywords_of, observation_box
-from .generalized_atoms import Atoms, TermKernel, kernel_of, log_heights, log_sizes
+from .generalized_atoms import Atoms, TermKernel, kernel_of, log_heights, log_sizes, slices
 from .generalized_compress import SquareSum
-from .generalized_model import FitErrors, GeneralizedModel
-from .generalized_step import LearnedRoots, StepSizes, rule_for
+from .generalized_mass import kept_mass
+from .generalized_model import GeneralizedModel
+from .generalized_observation import AbstractObservation, EachObservation, LearnedObservation
+from .generalized_rules import whole_box
+from .generalized_run import FitErrors
+from .generalized_step import LearnedTransition, StepSizes, evaluate_slices, rule_for
 from .report import BlocksReport
 
 MAX_DIM = 2
 # Terms that are tried one after the other, until the L1 error of a fit is a share of `tol`.
 _ORDERS = {1: (16, 32, 64), 2: (24, 48)}
 _PRIOR_ORDERS = (1, 10, 24)
-_SHARE = 0.1
-# Terms of a slice that add less than this share of `tol` to its root are left out.
+_SHARE = 0.02
+# Terms of a slice that add less than this share of `tol` to its root are left out; so are atoms of
+# a projection, once the total variation that is lost, at most 2 sqrt of the norm, is below it.
 _LEFT_OUT = 0.01
 _PLACES = {1: 64, 2: 160}
-_NODES = {1: 64, 2: 48}
-_SOURCES = {1: 64, 2: 1000}
-_LEAST_FINE = {1: 96, 2: 36}
+# In the plane one panel along each axis.
+_PANELS = {1: 10, 2: 1}
+_PANEL_NODES = {1: 12, 2: 36}
+# Panels of the integral over the old state, for a law of one or two modes; to which those that Q^
+# asks for are added, in one dimension.
+_SOURCE_PANELS = {1: 6, 2: 1}
+_MOST_PANELS = 24
+_SOURCE_NODES = {1: 12, 2: 48}
+_MOST_SOURCES = {1: 12 * _MOST_PANELS, 2: 1000}
+_TABLE = {1: 128, 2: 36}
 _GUARD = {1: 48, 2: 20}
 _SCAN = {1: 257, 2: 49}
 _GRID = {1: 401, 2: 41, 3: 17}
 
 
-def learn_free_shapes(ssm: StateSpaceModel, tol: float, order: int | None) -> GeneralizedModel:
+def learn_free_shapes(
+    ssm: StateSpaceModel, tol: float, observation: str, order: int | None
+) -> GeneralizedModel:
     """The engine of learned models with free shapes, in one or two dimensions."""
     started = time.perf_counter()
+    _check(ssm, observation)
     dim = ssm.dim
-    seen = _checked(ssm)
     unit = Box(-np.ones(dim), np.ones(dim))
-    both = Box(-np.ones(dim + seen.dim), np.ones(dim + seen.dim))
     twice = Box(-np.ones(2 * dim), np.ones(2 * dim))
-    functions = _UnitFunctions(ssm, seen)
+    functions = _UnitFunctions(ssm)
     given, target = tuple(range(dim)), _SHARE * tol
     options: dict[str, Any] = {"log": True, "vectorized": ssm.vectorized}
-    orders = _ORDERS[dim]
-    moved = _fit(functions.transition, twice, orders, target, given=given, **options)
-    watched = _fit(functions.observation, both, orders, target, given=given, **options)
+    moved = _fit(functions.transition, twice, _ORDERS[dim], target, given=given, **options)
     start = _fit(functions.prior, unit, _PRIOR_ORDERS, target, **options)
-    learned = LearnedRoots(
-        _kernel(moved.model, given), _kernel(watched.model, tuple(range(dim, both.dim)))
-    )
+    kernel = _kernel(moved.model, given)
+    mass, mass_error = kept_mass(ssm, target)
+    learned = LearnedTransition(kernel, mass, jnp.asarray(_panels(kernel, dim)))
+    watched, density_error, seen = _observation(ssm, functions, tol, observation)
     places = _PLACES[dim] if order is None else as_count("order", order)
     if places < start.model.order:
         raise ValueError(
             f"order must be at least {start.model.order}, which the prior takes, got {places}"
         )
-    sizes = _sizes(learned, places, tol, dim, seen.dim)
-    prior = _prior(start.model, sizes)
+    sizes = _sizes(learned, places, tol, dim)
     report = BlocksReport(
         "generalized",
         "asked for",
         places,
-        tuple(
-            (name, _describe(fit, target))
-            for name, fit in (("transition", moved), ("observation", watched), ("prior", start))
+        (
+            ("transition", _describe(moved, target)),
+            ("its mass on the box", _with_error("", mass_error, target)),
+            ("observation", seen),
+            ("prior", _describe(start, target)),
         ),
         time.perf_counter() - started,
     )
     return GeneralizedModel(
         learned=learned,
-        prior=prior,
+        observation=watched,
+        prior=_prior(start.model, sizes),
         state_box=ssm.state_box,
-        observation_box=seen,
+        num_observed=ssm.num_observed,
         sizes=sizes,
-        errors=FitErrors(
-            moved.report.l1_error / 2.0**dim,
-            watched.report.l1_error / float(seen.volume),
-            tol,
-        ),
+        errors=FitErrors((moved.report.l1_error + mass_error) / 2.0**dim, density_error, tol),
         report=report,
     )
 
 
-def _checked(ssm: StateSpaceModel) -> Box:
-    """The box of y, if the engine can serve the model."""
+def _observation(
+    ssm: StateSpaceModel, functions: "_UnitFunctions", tol: float, observation: str
+) -> tuple[AbstractObservation, float, str]:
+    """G, the average of |G^ - G|, and a line for the report."""
+    box = ssm.observation_box
+    if observation == "each":
+        return EachObservation(ssm=ssm, box=box), 0.0, "sqrt G(., y) for every y when it comes"
+    box, target = observation_box(ssm, 'observation="joint"'), _SHARE * tol
+    given, num = tuple(range(ssm.dim)), ssm.dim + box.dim
+    fit = _fit(
+        functions.observation(box), Box(-np.ones(num), np.ones(num)), _ORDERS[ssm.dim], target,
+        given=given, log=True, vectorized=ssm.vectorized,
+    )  # fmt: skip
+    kernel = _kernel(fit.model, tuple(range(ssm.dim, num)))
+    num_terms = _num_terms(kernel, box.dim, _LEFT_OUT * tol)
+    error = fit.report.l1_error / float(box.volume)
+    watched = LearnedObservation(kernel=kernel, box=box, num_terms=num_terms)
+    return watched, error, _describe(fit, target)
+
+
+def _check(ssm: StateSpaceModel, observation: str) -> None:
+    """Whether the engine can serve the model."""
     name = 'engine="generalized"'
     if is_traced(ssm):
         raise ValueError(f"{name} fits shapes on the host and cannot be traced: learn outside jit")
@@ -99,19 +132,29 @@ def _checked(ssm: StateSpaceModel) -> Box:
             f"{name} learns one transition and one observation density, and these take t or "
             'inputs: use "nodes"'
         )
-    return observation_box(ssm, name)
+    if observation == "joint":
+        num = observation_box(ssm, 'observation="joint"').dim
+        if num > max(_GRID):
+            raise ValueError(
+                f'observation="joint" of {name} serves at most {max(_GRID)} observed coordinates, '
+                f'got {num}: use observation="each", or engine="nodes"'
+            )
+    elif ssm.vectorized:
+        raise ValueError(
+            f'{name} takes observation="joint" for NumPy models, got "each": it needs G at points '
+            "that are found while it filters"
+        )
 
 
 class _UnitFunctions:
     """The logarithms of Q, G and the prior in unit coordinates, of one point or of many."""
 
-    def __init__(self, ssm: StateSpaceModel, seen: Box):
+    def __init__(self, ssm: StateSpaceModel):
         self._ssm, self._dim = ssm, ssm.dim
         self._center, self._half = (
             np.asarray(ssm.state_box.center),
             np.asarray(ssm.state_box.half_width),
         )
-        self._seen_center, self._seen_half = np.asarray(seen.center), np.asarray(seen.half_width)
 
     def _state(self, z: Any) -> Any:
         return self._center + self._half * z
@@ -121,10 +164,15 @@ class _UnitFunctions:
         old, new = self._state(z[..., : self._dim]), self._state(z[..., self._dim :])
         return self._ssm.log_transition(old, new) + np.log(self._half).sum()
 
-    def observation(self, z: Any) -> Any:
-        """log G of (x, y): a density of y in its own units."""
-        seen = self._seen_center + self._seen_half * z[..., self._dim :]
-        return self._ssm.log_observation(self._state(z[..., : self._dim]), seen)
+    def observation(self, box: Box) -> Callable[[Any], Any]:
+        """log G of (x, y): a density of y in its own units, on its box."""
+        center, half = np.asarray(box.center), np.asarray(box.half_width)
+
+        def log_density(z: Any) -> Any:
+            x, y = self._state(z[..., : self._dim]), center + half * z[..., self._dim :]
+            return self._ssm.log_observation(x, y)
+
+        return log_density
 
     def prior(self, z: Any) -> Any:
         """log of the prior, not normalised."""
@@ -144,9 +192,12 @@ def _fit(
 
 
 def _describe(fit: GeneralizedFit, target: float) -> str:
-    error = fit.report.l1_error
+    return _with_error(f"{fit.model.order} terms, L1 ", fit.report.l1_error, target)
+
+
+def _with_error(what: str, error: float, target: float) -> str:
     missed = "" if error <= target else f", asked {target:.0e}: MISSED"
-    return f"{fit.model.order} terms, L1 error {error:.1e}{missed}"
+    return f"{what}error {error:.1e}{missed}"
 
 
 def _canonical(model: GeneralizedGaussianPSD) -> tuple[Any, ...]:
@@ -169,17 +220,38 @@ def _num_terms(kernel: TermKernel, dim: int, left_out: float) -> int:
     return int(kernel.order - small.min())
 
 
-def _sizes(learned: LearnedRoots, places: int, tol: float, dim: int, num_seen: int) -> StepSizes:
-    fine = int(np.ceil((2 * places) ** (1 / dim)))
+def _panels(kernel: TermKernel, dim: int) -> np.ndarray:
+    """Panels per unit of u that Q^(., x) asks for, on a grid: four standard deviations each.
+
+    How fast Q^(u, .) moves, in its own standard deviations: twice the distance of the roots, as
+
+        int (g(u + h, x) - g(u, x))^2 dx = (h s)^2 / 4   for N(x; s u, 1).
+    """
+    if dim > 1:
+        return np.zeros(0)
+    grid = np.linspace(-1.0, 1.0, _GRID[1])
+    rows = slices(kernel, jnp.asarray(grid[:, None]), kernel.order)
+    rule = whole_box(1, _GRID[1])
+    steps = np.diff(np.asarray(evaluate_slices(rows, rule.nodes)), axis=1)
+    pace = 2.0 * np.sqrt(np.asarray(rule.weights) @ steps**2) / np.diff(grid)
+    return 0.25 * np.interp(grid, 0.5 * (grid[1:] + grid[:-1]), pace)
+
+
+def _sizes(learned: LearnedTransition, places: int, tol: float, dim: int) -> StepSizes:
+    wanted = 0.0 if dim > 1 else 2.0 * float(np.mean(np.asarray(learned.panels)))
+    panels = min(_SOURCE_PANELS[dim] + int(np.ceil(wanted)), _MOST_PANELS)
     return StepSizes(
         places=places,
-        nodes=_NODES[dim],
-        sources=_SOURCES[dim],
-        fine_nodes=max(_LEAST_FINE[dim], fine),
+        left_out=(0.5 * _LEFT_OUT * tol) ** 2,
+        panel_nodes=_PANEL_NODES[dim],
+        source_panels=panels,
+        source_nodes=_SOURCE_NODES[dim],
+        sources=min(_MOST_SOURCES[dim], (_SOURCE_NODES[dim] * panels) ** dim),
+        panels=_PANELS[dim],
+        table_nodes=_TABLE[dim],
         guard_nodes=_GUARD[dim],
         tried=(1 + dim) * places,
-        transition_terms=_num_terms(learned.transition, dim, _LEFT_OUT * tol),
-        observation_terms=_num_terms(learned.observation, num_seen, _LEFT_OUT * tol),
+        transition_terms=_num_terms(learned.roots, dim, _LEFT_OUT * tol),
         scan=_SCAN[dim],
     )
 
@@ -200,5 +272,5 @@ def _prior(model: GeneralizedGaussianPSD, sizes: StepSizes) -> SquareSum:
         jnp.asarray(np.concatenate([precision, np.tile(np.eye(dim), (empty, 1, 1))])),
     )
     law = SquareSum(atoms, jnp.asarray(everyone))
-    rule = rule_for(law, sizes, sizes.fine_nodes)
+    rule = rule_for(law, sizes)
     return SquareSum(atoms, law.factor / jnp.sqrt(rule.weights @ law(rule.nodes)))

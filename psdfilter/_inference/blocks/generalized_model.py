@@ -1,37 +1,41 @@
-"""The filter of a model whose Q and G were learned with free shapes: whole series, and online."""
+"""The filter of a model whose Q was learned with free shapes: whole series, and online."""
 
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from ... import _results
 from ..._checks import Numbers, as_count, is_concrete
 from ..._density.box import Box
 from ..._density.generalized import GeneralizedGaussianPSD
 from ..._statespace.model import Inputs
 from .generalized_compress import SquareSum
-from .generalized_posterior import GeneralizedForecast, GeneralizedPosterior, as_density
-from .generalized_step import (
-    LearnedRoots,
-    Record,
-    StepSizes,
-    predict_law,
-    rule_for,
-    settle,
-    update_law,
+from .generalized_observation import AbstractObservation
+from .generalized_posterior import (
+    GeneralizedForecast,
+    GeneralizedPosterior,
+    GeneralizedSmoother,
+    as_density,
 )
+from .generalized_run import (
+    FitErrors,
+    advance_once,
+    advance_steps,
+    moments_of,
+    move_all,
+    observe_once,
+    run_series,
+    worse,
+)
+from .generalized_smooth import draw_paths, smooth_laws, without_jumps
+from .generalized_step import LearnedTransition, Record, StepSizes
 from .model import AbstractBlocksModel
 from .report import BlocksReport
 from .run import raise_failure
 from .series import BlockSeries, as_block_series
-
-# Estimated errors of the learned densities, in tolerances, that call for a code.
-_ROUGH = 10.0
 
 
 class GeneralizedState(eqx.Module):
@@ -52,30 +56,19 @@ class GeneralizedState(eqx.Module):
         return as_density(self.law, self.state_box)
 
 
-class FitErrors(NamedTuple):
-    """Averages of |Q^ - Q| and |G^ - G| over their boxes, and the tolerance of a step; static."""
-
-    transition: float
-    observation: float
-    tol: float
-
-    def of_step(self, record: Record) -> Float[Array, ""]:
-        """About 2 (|G^ - G| + |Q^ - Q| int G dx) / Z, what they do to a filtered density."""
-        error = self.observation + self.transition * record.spread
-        return 2.0 * error * jnp.exp(-record.log_mass)
-
-
 class GeneralizedModel(AbstractBlocksModel):
-    """Q^ = g_Q^2 and G^ = g_G^2, sums of Gaussians with free shapes, on the state box.
+    """Q^ = g_Q^2, a sum of Gaussians with free shapes squared, on the state box.
 
-    What `learn(..., engine="generalized")` returns, and every inference function takes. It does not
-    need the functions of the StateSpaceModel any more.
+    What `learn(..., engine="generalized")` returns, and every inference function takes. With
+    `observation="joint"` G^ is learned too, and no functions of the StateSpaceModel are needed any
+    more.
     """
 
-    learned: LearnedRoots
+    learned: LearnedTransition
+    observation: AbstractObservation
     prior: SquareSum
     state_box: Box
-    observation_box: Box
+    num_observed: int | None = eqx.field(static=True)
     sizes: StepSizes = eqx.field(static=True)
     errors: FitErrors = eqx.field(static=True)
     report: BlocksReport = eqx.field(static=True)
@@ -114,12 +107,43 @@ class GeneralizedModel(AbstractBlocksModel):
         inputs: Inputs = None,
         times: Numbers | None = None,
         throw: bool = True,
-    ) -> Any:
-        """`run_smoother`, which this engine does not have."""
-        raise ValueError(
-            'run_smoother is not served by engine="generalized": learn the same model with '
-            'engine="nodes", whose smoother is of the same state box'
+    ) -> GeneralizedSmoother:
+        """`run_smoother`."""
+        filtered = self.run(ys, first=first, inputs=inputs, times=times, throw=throw)
+        steps, rows = filtered, np.arange(filtered.mean.shape[0])
+        if not filtered.series.single_hop:
+            series, rows = without_jumps(filtered.series)
+            steps = _filter(self, series, True)
+        laws, record = smooth_laws(
+            steps.laws, self.learned, self.observation, steps.series.ys, steps.seen,
+            steps.series.hops, self.sizes,
+        )  # fmt: skip
+        index = jnp.asarray(rows)
+        laws, record = jax.tree.map(lambda a: a[index], (laws, record))
+        mean, covariance = _in_units(self.state_box, record)
+        return GeneralizedSmoother(
+            model=self,
+            filtered=filtered,
+            steps=steps,
+            rows=index,
+            laws=laws,
+            mean=mean,
+            covariance=covariance,
+            compression_losses=record.loss,
         )
+
+    def ahead(self, before: SquareSum, series: BlockSeries) -> SquareSum:
+        """Stacked laws, each after the transitions before its row."""
+        return move_all(
+            before, self.learned, series.hops, self.sizes, self.errors, series.single_hop
+        )
+
+    def sample_paths(
+        self, post: GeneralizedPosterior, key: PRNGKeyArray, num: int
+    ) -> Float[Array, "k t d"]:
+        """Paths drawn backwards through filtered laws that are at most a transition apart."""
+        drawn = draw_paths(post._laws(), self.learned, post.series.hops, key, num, self.sizes)
+        return jnp.moveaxis(self.state_box.from_unit(drawn), 0, 1)
 
     def forecast(self, post: Any, steps: int, *, inputs: Inputs = None) -> GeneralizedForecast:
         """`forecast`."""
@@ -127,22 +151,23 @@ class GeneralizedModel(AbstractBlocksModel):
         num = as_count("steps", steps)
         if not isinstance(post, GeneralizedPosterior):
             raise ValueError(f"post must come from run_filter of this model, got {type(post)}")
-        laws, record = _forecast(post.last, self.learned, self.sizes, num)
+        laws, record, codes = advance_steps(post.last, self.learned, self.sizes, self.errors, num)
         mean, covariance = _in_units(self.state_box, record)
-        return GeneralizedForecast(self, laws, mean, covariance, record.log_mass, record.loss)
+        return GeneralizedForecast(
+            self, laws, mean, covariance, record.log_mass, record.loss, codes
+        )
 
     def init(self) -> GeneralizedState:
         """`init`: the state of an online filter."""
-        record = _start(self.prior, self.sizes)
+        record = moments_of(self.prior, self.sizes)
         zero = jnp.zeros((), int)
         return self._state(self.prior, record, jnp.zeros(()), jnp.zeros(()), zero, zero)
 
     def predict(self, state: GeneralizedState, *, inputs: Inputs = None) -> GeneralizedState:
         """`predict`: one transition."""
         _no_inputs(inputs)
-        law, record = _predict(state.law, self.learned, self.sizes)
-        log_kept = state.log_kept + record.log_mass
-        code = _rough(state.code, record.loss, self.errors)
+        law, record, code = advance_once(state.law, self.learned, self.sizes, self.errors)
+        log_kept, code = state.log_kept + record.log_mass, worse(state.code, code)
         return self._state(law, record, log_kept, state.log_likelihood, state.step + 1, code)
 
     def update(
@@ -152,10 +177,9 @@ class GeneralizedModel(AbstractBlocksModel):
         _no_inputs(inputs)
         seen = jnp.atleast_1d(jnp.asarray(y, dtype=jnp.float64))
         self._check_rows("y", seen)
-        law, out = _update(state.law, self.learned, self._unit(seen), self.sizes, self.errors)
-        used = state.log_kept + out.record.log_mass
-        log_likelihood = state.log_likelihood + jnp.where(out.seen, used, 0.0)
-        code = jnp.where(state.code == _results.OK, out.code, state.code)
+        law, out = observe_once(state.law, self.observation, seen, self.sizes, self.errors)
+        log_likelihood = state.log_likelihood + out.log_likelihood(state.log_kept)
+        code = worse(state.code, out.code)
         return self._state(law, out.record, jnp.zeros(()), log_likelihood, state.step, code)
 
     def _state(
@@ -170,17 +194,11 @@ class GeneralizedModel(AbstractBlocksModel):
         mean, covariance = _in_units(self.state_box, record)
         return GeneralizedState(law, self.state_box, mean, covariance, log_kept, total, step, code)
 
-    def _unit(self, ys: Float[Array, "*t p"]) -> Float[Array, "*t p"]:
-        """Observations in unit coordinates, whatever they hold."""
-        box = self.observation_box
-        shape = (1,) * (ys.ndim - 1) + (box.dim,)
-        return (ys - box.center.reshape(shape)) / box.half_width.reshape(shape)
-
     def _check_rows(self, name: str, ys: Float[Array, "*t p"]) -> None:
-        expected = self.observation_box.dim
-        if ys.shape[-1] != expected:
+        expected = self.num_observed
+        if expected is not None and ys.shape[-1] != expected:
             raise ValueError(
-                f"{name} must have {expected} columns, as observation_box has coordinates, got "
+                f"{name} must have {expected} columns, as the observations of the model have, got "
                 f"{ys.shape[-1]}"
             )
         if is_concrete(ys):
@@ -197,113 +215,23 @@ def _no_inputs(inputs: Inputs) -> None:
         raise ValueError("inputs must be None: the learned densities do not take any")
 
 
-def _rough(code: Int[Array, ""], loss: Float[Array, ""], errors: FitErrors) -> Int[Array, ""]:
-    """The code of a transition whose loss is beyond the tolerance, unless there is another."""
-    return jnp.where((code == _results.OK) & (loss > errors.tol), _results.UNRESOLVED, code)
-
-
-class _Observed(NamedTuple):
-    record: Record
-    fit_error: Float[Array, ""]
-    seen: Array
-    code: Int[Array, ""]
-
-
-def _observe(
-    law: SquareSum,
-    learned: LearnedRoots,
-    y: Float[Array, " p"],
-    sizes: StepSizes,
-    errors: FitErrors,
-) -> tuple[SquareSum, _Observed]:
-    """One observation in unit coordinates; what cannot be used leaves the law alone."""
-    missing = jnp.all(jnp.isnan(y))
-    usable = jnp.all(jnp.abs(y) <= 1.0)  # False for NaN too
-    after, record = update_law(law, learned, jnp.where(usable, y, 0.0), sizes)
-    possible = jnp.isfinite(record.log_mass)
-    seen = usable & possible
-    same = _moments_of(law, sizes)
-    law = jax.tree.map(lambda a, b: jnp.where(seen, a, b), after, law)
-    kept = jax.tree.map(lambda a, b: jnp.where(seen, a, b), record, same)
-    fit_error = errors.of_step(record)
-    rough = (record.loss > errors.tol) | (fit_error > _ROUGH * errors.tol)
-    unresolved = jnp.where(rough, _results.UNRESOLVED, _results.OK)
-    code = jnp.where(possible, unresolved, _results.NO_MASS)
-    code = jnp.where(usable, code, _results.BAD_OBSERVATION)
-    fit_error = jnp.where(seen, fit_error, 0.0)
-    return law, _Observed(kept, fit_error, seen, jnp.where(missing, _results.OK, code))
-
-
-def _moments_of(law: SquareSum, sizes: StepSizes) -> Record:
-    """The record of a law that is left as it is."""
-    rule = rule_for(law, sizes, sizes.fine_nodes)
-    record = settle(law, rule, law(rule.nodes))[1]
-    return record._replace(log_mass=jnp.zeros(()), loss=jnp.zeros(()))
-
-
-_start = jax.jit(_moments_of, static_argnums=1)
-_predict = jax.jit(predict_law, static_argnums=2)
-_update = jax.jit(_observe, static_argnums=(3, 4))
-
-
-@partial(jax.jit, static_argnums=(2, 3))
-def _forecast(
-    law: SquareSum, learned: LearnedRoots, sizes: StepSizes, num: int
-) -> tuple[SquareSum, Record]:
-    def step(law: SquareSum, _: None) -> tuple[SquareSum, tuple[SquareSum, Record]]:
-        law, record = predict_law(law, learned, sizes)
-        return law, (law, record)
-
-    return jax.lax.scan(step, law, None, length=num)[1]
-
-
-def _move(
-    law: SquareSum, learned: LearnedRoots, sizes: StepSizes, hops: Array, single_hop: bool
-) -> tuple[SquareSum, Array, Array]:
-    """`hops` transitions, the sum of the logs of the mass kept, and of the losses."""
-
-    def once(_: Any, at: tuple[SquareSum, Array, Array]) -> tuple[SquareSum, Array, Array]:
-        law, record = predict_law(at[0], learned, sizes)
-        return law, at[1] + record.log_mass, at[2] + record.loss
-
-    start = law, jnp.zeros(()), jnp.zeros(())
-    if not single_hop:
-        return jax.lax.fori_loop(0, hops, once, start)
-    return jax.lax.cond(hops > 0, lambda: once(0, start), lambda: start)
-
-
-@partial(jax.jit, static_argnums=(4, 5, 6, 7))
-def _run(
-    prior: SquareSum, learned: LearnedRoots, ys: Array, hops: Array,
-    sizes: StepSizes, errors: FitErrors, single_hop: bool, keep: bool,
-):  # fmt: skip
-    def step(law: SquareSum, at: tuple[Array, Array]):
-        y, hop = at
-        law, log_kept, loss = _move(law, learned, sizes, hop, single_hop)
-        law, out = _observe(law, learned, y, sizes, errors)
-        out = out._replace(code=_rough(out.code, loss, errors))
-        return law, (law if keep else None, out, log_kept, loss + out.record.loss)
-
-    return jax.lax.scan(step, prior, (ys, hops))
-
-
 def _filter(model: GeneralizedModel, series: BlockSeries, keep: bool) -> GeneralizedPosterior:
-    last, (laws, out, log_kept, losses) = _run(
-        model.prior, model.learned, model._unit(series.ys), series.hops,
+    last, (laws, out, moved) = run_series(
+        model.prior, model.learned, model.observation, series.ys, series.hops,
         model.sizes, model.errors, series.single_hop, keep,
     )  # fmt: skip
     mean, covariance = _in_units(model.state_box, out.record)
     return GeneralizedPosterior(
         model=model,
         series=series,
-        log_likelihoods=jnp.where(out.seen, log_kept + out.record.log_mass, 0.0),
+        log_likelihoods=out.log_likelihood(moved.log_kept),
         mean=mean,
         covariance=covariance,
-        codes=out.code,
+        codes=worse(moved.code, out.code),
         seen=out.seen,
-        log_kept=log_kept,
+        log_kept=moved.log_kept,
         fit_errors=out.fit_error,
-        compression_losses=losses,
+        compression_losses=moved.loss + out.record.loss,
         last=last,
         laws=laws,
     )

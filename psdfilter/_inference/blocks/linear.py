@@ -1,5 +1,6 @@
 """Exact steps of a linear-Gaussian model: Kalman's formulas for every component of a bank."""
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -51,6 +52,12 @@ def predict_hops(bank: Bank, dynamics: Dynamics, hops: Int[Array, ""], single_ho
         moved = predict_bank(bank, dynamics)
         return jax.tree.map(lambda new, old: jnp.where(hops > 0, new, old), moved, bank)
     return jax.lax.fori_loop(0, hops, lambda _, b: predict_bank(b, dynamics), bank)
+
+
+@partial(jax.jit, static_argnums=3)
+def predict_all(before: Bank, dynamics: Dynamics, hops: Int[Array, " t"], single_hop: bool) -> Bank:
+    """The same for banks that are stacked over time."""
+    return jax.vmap(lambda bank, hop: predict_hops(bank, dynamics, hop, single_hop))(before, hops)
 
 
 def update_bank(

@@ -6,6 +6,7 @@ be. A merge preserves mass, mean and covariance. What it costs in total variatio
 the L2 distance between the pair and the merged Gaussian, which is a closed form.
 """
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -14,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ..._gaussian.conditioning import symmetric
+from ..._gaussian.entries import cholesky_entries, entries_of
 from ..._gaussian.small import (
     backward_solve,
     forward_solve,
@@ -87,15 +89,7 @@ def find_neighbours(mixture: Mixture) -> Neighbours:
     means = jax.lax.stop_gradient(mixture.means / scale[None, :])
     covariances = mixture.covariances / (scale[:, None] * scale[None, :])[None]
     covariances = jax.lax.stop_gradient(covariances)
-    volumes = jax.vmap(_floored_log_volume)(covariances)
-
-    # Of equal weights: otherwise the lightest component would be nearest to all others.
-    def volume(m: Array, S: Array, n: Array, U: Array) -> Array:
-        return _floored_log_volume(_pair(jnp.asarray(0.5), (m, S), (n, U))[1])
-
-    inner = jax.vmap(volume, (None, None, 0, 0))
-    together = jax.vmap(inner, (0, 0, None, None))(means, covariances, means, covariances)
-    bound = 2 * together - volumes[:, None] - volumes[None, :]
+    bound = _pair_bounds(means, covariances)
     usable = alive[:, None] & alive[None, :] & ~jnp.asarray(np.eye(size, dtype=bool))
     bound = jnp.where(usable, bound, jnp.inf)
     nearest = jnp.argmin(bound, axis=1)
@@ -113,9 +107,27 @@ def find_neighbours(mixture: Mixture) -> Neighbours:
     return Neighbours(nearest, mutual, loss, Mixture(log_weights, mean, covariance))
 
 
-def _floored_log_volume(covariance: Float[Array, "d d"]) -> Float[Array, ""]:
-    sizes = jnp.diagonal(semidefinite_cholesky(covariance))
-    return jnp.sum(jnp.log(jnp.maximum(sizes, 1e-8)))
+def _pair_bounds(
+    means: Float[Array, "r d"], covariances: Float[Array, "r d d"]
+) -> Float[Array, "r r"]:
+    """Runnalls' bound for every pair, 2 log |merged| - log |S_i| - log |S_j|.
+
+    Of equal weights: otherwise the lightest component would be nearest to all others.
+    """
+    size = means.shape[0]
+    i, j = np.triu_indices(size, 1)
+    delta = 0.5 * (means[i] - means[j])
+    merged = 0.5 * (covariances[i] + covariances[j]) + delta[:, :, None] * delta[:, None, :]
+    own = _floored_log_volumes(covariances)
+    half = 2 * _floored_log_volumes(merged) - own[i] - own[j]
+    return jnp.zeros((size, size)).at[i, j].set(half).at[j, i].set(half)
+
+
+def _floored_log_volumes(covariances: Float[Array, "n d d"]) -> Float[Array, " n"]:
+    """log |L|, with sizes below 1e-8 of the whole as that."""
+    chol = cholesky_entries(entries_of(covariances))
+    sizes = [jnp.maximum(chol[k][k], 1e-8) for k in range(len(chol))]
+    return jnp.log(math.prod(sizes[1:], start=sizes[0]))
 
 
 class Removal(NamedTuple):

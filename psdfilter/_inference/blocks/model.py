@@ -1,24 +1,24 @@
-"""Models of blocks: linear-Gaussian dynamics on R^d, filtered exactly where that is possible."""
+"""Models whose filter carries Gaussians on R^d: what they all answer, and how they are run."""
 
-import time
 from abc import abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ..._checks import Numbers, is_concrete
-from ..._density.block_conversions import as_blocks
-from ..._density.blocks import GaussianBlocks
-from ..._statespace.model import Inputs, LinearGaussian, StateSpaceModel
-from .bank import Bank, Layout, bank_of
-from .linear import Dynamics, Sensor
+from ..._statespace.model import Inputs
+from .bank import Bank, Layout
+from .online import BlocksState, init_blocks
+from .posterior import BlocksPosterior, BlocksSmoother
 from .report import BlocksReport
+from .run import raise_failure
+from .series import BlockSeries, as_block_series
 
 
 class AbstractBlocksModel(eqx.Module):
-    """Models whose filter carries Gaussians on R^d; each brings its own inference."""
+    """Models whose filter carries Gaussians; each brings its own inference."""
 
     report: eqx.AbstractVar[BlocksReport]
 
@@ -63,28 +63,64 @@ class AbstractBlocksModel(eqx.Module):
         """`update`: one observation."""
 
 
-class ExactModel(AbstractBlocksModel):
-    """x' = F u + b + N(0, Q),  y = H x + d + N(0, R), with a prior that is a sum of Gaussians.
+class Record(NamedTuple):
+    """What a step leaves behind beside the law itself."""
 
-    What `learn` returns for such a model, and every inference function takes. Nothing is
-    approximated: the order of the prior stays, and for a Gaussian prior this is the Kalman filter.
-    Nor does it need the functions of the StateSpaceModel any more.
-    """
+    log_mass: Float[Array, ""]
+    error: Float[Array, ""]
+    loss: Float[Array, ""]
+    seen: Array
+    code: Int[Array, ""]
 
-    dynamics: Dynamics
-    sensor: Sensor
-    prior: Bank
-    layout: Layout
-    report: BlocksReport = eqx.field(static=True)
+
+class Trace(NamedTuple):
+    """What a whole series leaves behind: all but `last` stacked over its steps."""
+
+    last: Bank
+    laws: Bank | None
+    record: Record
+    mean: Float[Array, "t d"]
+    covariance: Float[Array, "t d d"]
+
+
+class AbstractBankModel(AbstractBlocksModel):
+    """Models whose laws are banks; they differ in what they do at a step."""
 
     @property
-    def dim(self) -> int:
-        """Number of coordinates of the state."""
-        return self.dynamics.F.shape[0]
+    @abstractmethod
+    def layout(self) -> Layout:
+        """What the components of the banks stand for."""
 
+    @property
+    @abstractmethod
+    def num_observed(self) -> int | None:
+        """Coordinates of an observation, if the model knows."""
+
+    @abstractmethod
     def start(self) -> Bank:
         """The law before anything has been seen."""
-        return self.prior
+
+    @abstractmethod
+    def ahead(self, before: Bank, series: BlockSeries) -> Bank:
+        """The laws before each observation, from those after the one before it, stacked."""
+
+    @abstractmethod
+    def seen_laws(self, bank: Bank, at: Any) -> Bank:
+        """The laws of y for stacked laws of x; `at` has the steps and the inputs."""
+
+    @abstractmethod
+    def sample_paths(
+        self, post: BlocksPosterior, key: PRNGKeyArray, num: int
+    ) -> Float[Array, "k t d"]:
+        """Paths from the joint law of all states."""
+
+    @abstractmethod
+    def _trace(self, series: BlockSeries, keep: bool) -> Trace:
+        """The filter of a series that has been checked."""
+
+    @abstractmethod
+    def _smoothed(self, post: BlocksPosterior, lag: int | None) -> BlocksSmoother:
+        """The smoother of a series that has been filtered."""
 
     def run(
         self,
@@ -95,12 +131,28 @@ class ExactModel(AbstractBlocksModel):
         times: Numbers | None = None,
         keep: str = "densities",
         throw: bool = True,
-    ) -> Any:
+    ) -> BlocksPosterior:
         """`run_filter`."""
-        from .run import run_exact_model
-
-        _no_inputs(inputs)
-        return run_exact_model(self, ys, first=first, times=times, keep=keep, throw=throw)
+        if keep not in ("densities", "summaries"):
+            raise ValueError(f'keep must be "densities" or "summaries", got {keep!r}')
+        series = as_block_series(ys, self.num_observed, first, inputs, times)
+        out = self._trace(series, keep == "densities")
+        if throw and is_concrete(out.record.code):
+            raise_failure(np.asarray(out.record.code))
+        return BlocksPosterior(
+            model=self,
+            series=series,
+            log_likelihoods=out.record.log_mass,
+            mean=out.mean,
+            covariance=out.covariance,
+            codes=out.record.code,
+            seen=out.record.seen,
+            fit_errors=out.record.error,
+            compression_losses=out.record.loss,
+            last=out.last,
+            laws=out.laws,
+            layout=self.layout,
+        )
 
     def smooth(
         self,
@@ -110,87 +162,12 @@ class ExactModel(AbstractBlocksModel):
         inputs: Inputs = None,
         times: Numbers | None = None,
         throw: bool = True,
-    ) -> Any:
+        lag: int | None = None,
+    ) -> BlocksSmoother:
         """`run_smoother`."""
-        from .smooth import smooth_posterior
+        post = self.run(ys, first=first, inputs=inputs, times=times, throw=throw)
+        return self._smoothed(post, lag)
 
-        return smooth_posterior(self.run(ys, first=first, inputs=inputs, times=times, throw=throw))
-
-    def forecast(self, post: Any, steps: int, *, inputs: Inputs = None) -> Any:
-        """`forecast`."""
-        from .run import forecast_blocks
-
-        _no_inputs(inputs)
-        return forecast_blocks(self, post, steps)
-
-    def init(self) -> Any:
+    def init(self) -> BlocksState:
         """`init`: the state of an online filter."""
-        from .online import init_blocks
-
         return init_blocks(self)
-
-    def predict(self, state: Any, *, inputs: Inputs = None) -> Any:
-        """`predict`: one transition."""
-        from .online import predict_blocks
-
-        _no_inputs(inputs)
-        return predict_blocks(self, state)
-
-    def update(self, state: Any, y: Numbers, *, inputs: Inputs = None) -> Any:
-        """`update`: one observation."""
-        from .online import update_exact
-
-        _no_inputs(inputs)
-        return update_exact(self, state, y)
-
-
-def _no_inputs(inputs: Inputs) -> None:
-    if inputs is not None:
-        raise ValueError("inputs must be None: the matrices of a linear-Gaussian model are fixed")
-
-
-def prior_blocks(structure: LinearGaussian) -> GaussianBlocks | None:
-    """The prior as a sum of blocks; None if it is only known as a function."""
-    if structure.prior is not None:
-        return as_blocks("prior", structure.prior)
-    if structure.m0 is None or structure.P0 is None or structure.prior_is_function:
-        return None
-    return GaussianBlocks.of_mixture(jnp.zeros(1), structure.m0[None], structure.P0[None])
-
-
-def learn_exact(ssm: StateSpaceModel, reason: str) -> ExactModel:
-    """The exact engine for a model whose sensor is linear."""
-    started = time.perf_counter()
-    structure = ssm.structure
-    assert isinstance(structure, LinearGaussian)
-    blocks = prior_blocks(structure)
-    if blocks is None or structure.H is None:
-        raise ValueError(
-            'engine="blocks" needs a prior that is Gaussian or a PSD model, got a function: learn '
-            "one from it with learn_rank_one, and pass its model as prior="
-        )
-    assert structure.d is not None
-    assert structure.R is not None
-    prior, layout = bank_of(blocks)
-    choices = [("sensor", f"linear, {structure.H.shape[0]} of y on {ssm.dim} of x")]
-    if singular := _singular(structure):
-        choices.append(("singular", ", ".join(singular) + " (no inverse of these is taken)"))
-    report = BlocksReport(
-        "exact", reason, blocks.order, tuple(choices), time.perf_counter() - started
-    )
-    dynamics = Dynamics(structure.F, structure.b, structure.Q)
-    sensor = Sensor(structure.H, structure.d, structure.R)
-    return ExactModel(dynamics=dynamics, sensor=sensor, prior=prior, layout=layout, report=report)
-
-
-def _singular(structure: LinearGaussian) -> list[str]:
-    """Names of the covariances that have no inverse, as far as they can be looked at."""
-    names = []
-    for name in ("Q", "R", "P0"):
-        matrix: Any = getattr(structure, name)
-        if matrix is None or not is_concrete(matrix):
-            continue
-        values = np.linalg.eigvalsh(np.asarray(matrix))
-        if values[0] <= 1e-14 * max(values[-1], 0.0):
-            names.append(name)
-    return names

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from ... import _results
 from ..._gaussian.small import semidefinite_cholesky
@@ -18,7 +18,7 @@ from .correct import Corrected, Seen, correct
 from .linearize import Pushed, expand, main_direction, push
 from .merging import bend_of_merges, emptied, find_neighbours, removal, twin_pairs
 from .mixture import Mixture, normalized
-from .split import UnitSplit, split_places
+from .splitting import UnitSplit, split_places
 
 _PRESSING = 5.0
 
@@ -114,14 +114,15 @@ def refine(
         needed = jax.lax.stop_gradient(need(refined.mixture, now))
         # Errors a little above the tolerance can wait for the next step.
         limit = effort.tol * jnp.where(k == 0, 1.0, _PRESSING)
-        wanted = (needed.total() > limit) & (k < effort.rounds)
-        nothing = refined.mixture, jnp.zeros(())
-        new, loss = jax.lax.cond(
+        # A round that changes nothing is the last: the next would look at the same mixture.
+        wanted = stale & (needed.total() > limit) & (k < effort.rounds)
+        nothing = refined.mixture, jnp.zeros(()), jnp.asarray(False)
+        new, loss, changed = jax.lax.cond(
             wanted,
             lambda: _split_round(refined.mixture, roots, needed, effort),
             lambda: nothing,
         )
-        return (Refined(new, roots, now, refined.loss + loss), wanted), None
+        return (Refined(new, roots, now, refined.loss + loss), changed), None
 
     shapes = jax.eval_shape(seen_through, mixture)
     empty = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)
@@ -131,8 +132,8 @@ def refine(
 
 def _split_round(
     mixture: Mixture, roots: Array, needed: Need, effort: Effort
-) -> tuple[Mixture, Float[Array, ""]]:
-    """The worst components split, as far as there is room at a price; and that price."""
+) -> tuple[Mixture, Float[Array, ""], Bool[Array, ""]]:
+    """The worst components split where there is room; the price, and whether that changed any."""
     size, batch = mixture.size, effort.batch
     errors, importance = needed.errors, needed.weights()
     neighbours = find_neighbours(mixture)
@@ -140,7 +141,9 @@ def _split_round(
     grown = bend_of_merges(neighbours, roots, directions, errors, importance)
     # Two that lie upon each other are merged before anything is split: one is enough to split.
     twins = twin_pairs(neighbours, grown, errors, importance, effort.patience)
-    gains, chosen = jax.lax.top_k(jnp.where(twins, 0.0, importance * errors), batch)
+    shares = jax.vmap(lambda v, form: relief(v, form, effort.split))(directions, needed.forms)
+    gain_of = jnp.where(twins, 0.0, importance * errors * shares)
+    gains, chosen = jax.lax.top_k(gain_of, batch)
     left = jnp.sum(importance * errors) - jnp.cumsum(gains) + gains
     wanted = (left > effort.tol) & (gains > 0)
     kept = jnp.zeros(size, bool).at[chosen].set(wanted)
@@ -157,7 +160,21 @@ def _split_round(
     new, _ = normalized(new)
     split_loss = effort.split.error * jnp.exp(mixture.log_weights[chosen])
     loss = jnp.sum(jnp.where(removed, out.loss, 0.0)) + jnp.sum(jnp.where(used, split_loss, 0.0))
-    return new, loss
+    return new, loss, jnp.any(removed)  # every split takes places, and twins merge without one
+
+
+def relief(
+    direction: Float[Array, " d"], form: Float[Array, "d d"], split: UnitSplit
+) -> Float[Array, ""]:
+    """The share of its error that a component loses by a split along v.
+
+    The bend is |C|, C the curvature in coordinates of the component, and M = C^2 / 2 its form. The
+    split shrinks v by s, so that |C|^2 / 2 = tr M loses (1 - s^4) of (v'Cv)^2 / 2 and twice
+    (1 - s^2) of the rest of v'Mv: at least (1 - s^4) v'Mv.
+    """
+    total = jnp.trace(form)
+    along = direction @ form @ direction / jnp.where(total > 0, total, 1.0)
+    return 1 - jnp.sqrt(1 - (1 - split.deviation**4) * jnp.clip(along, 0.0, 1.0))
 
 
 class Moved(NamedTuple):

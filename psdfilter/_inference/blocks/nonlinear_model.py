@@ -16,21 +16,15 @@ from ..series import as_rows
 from .bank import Bank, Layout
 from .linearize import expand, push
 from .mixture import Mixture, moments, padded
-from .mixture_model import (
-    AbstractMixtureModel,
-    Record,
-    Trace,
-    as_bank,
-    as_mixture,
-    with_observation,
-)
+from .mixture_model import AbstractMixtureModel, as_bank, as_mixture, with_observation
+from .model import Record, Trace
 from .nonlinear import Effort, move, observe, roots_of
 from .nonlinear_paths import Backward, draw_backwards
 from .online import BlocksState
 from .posterior import BlocksForecast, BlocksPosterior
 from .report import BlocksReport
 from .series import BlockSeries
-from .split import unit_split
+from .splitting import unit_split
 
 MAX_DIM = 6
 # Places for a tolerance of 1e-3, by the number of coordinates; more for less, slowly.
@@ -48,7 +42,7 @@ def effort_for(dim: int, tol: float, order: int | None = None) -> tuple[int, Eff
     return places, Effort(
         tol=tol,
         batch=0 if places < 3 else max(1, places // 8),
-        rounds=4,
+        rounds=6,
         patience=_PATIENCE,
         prune=min(_PRUNE, 1e-3 * tol),
         split=unit_split(allowed),

@@ -11,24 +11,9 @@ from ..._gaussian.conditioning import move_covariance, symmetric
 from .bank import Bank, Layout, bank_line
 
 
-def sensor_laws(bank: Bank, model: Any, at: Any = None) -> Bank:
-    """The laws of y = H x + d + N(0, R) for stacked laws of x.
-
-    A model with a smooth sensor linearises it for every Gaussian; `at` has the steps and inputs.
-    """
-    own = getattr(model, "seen_laws", None)
-    if own is not None:
-        return own(bank, at)
-    if getattr(model, "sensor", None) is None:
-        raise ValueError(
-            "the law of y has a closed form for a linear sensor only: this model has a "
-            "log_observation. Draw states with sample() and simulate y from them"
-        )
-    return _sensor_laws(bank, model.sensor)
-
-
 @eqx.filter_jit
-def _sensor_laws(bank: Bank, sensor: Any) -> Bank:
+def linear_sensor_laws(bank: Bank, sensor: Any) -> Bank:
+    """The laws of y = H x + d + N(0, R) for stacked laws of x."""
     H, d, R = sensor
     each = jax.vmap(jax.vmap(lambda S: move_covariance(S, H, R)))
     return Bank(bank.log_sizes, bank.means @ H.T + d.reshape(1, 1, 1, -1), each(bank.covariances))

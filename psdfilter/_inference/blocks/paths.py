@@ -139,13 +139,3 @@ def _draw(
     levels = jax.random.uniform(inner_key, (dim,), dtype=jnp.float64)
     state = draw_by_coordinates(sizes[block], means[block], covariances[block], levels)
     return Drawn(block, state, jnp.zeros_like(covariances[block]), state)
-
-
-def sample_paths(post: Any, key: PRNGKeyArray, num: int) -> Float[Array, "k t d"]:
-    """`num` paths x_1 ... x_T, (num, T, d)."""
-    own = getattr(post.model, "sample_paths", None)  # of a model whose dynamics are not linear
-    if own is not None:
-        return own(post, key, num)
-    laws, layout = post._banks()
-    drawn = draw_linear(laws, layout, post.model.dynamics, post.series.hops, key, num)
-    return jnp.moveaxis(drawn.state, 0, 1)

@@ -12,8 +12,7 @@ from ..._checks import as_count, as_key
 from ..._density.blocks import GaussianBlocks
 from .bank import Bank, Layout, density_of
 from .laws import AbstractLaws, Laws, sample_laws
-from .linear import predict_hops
-from .observed import probability_transforms, sensor_laws
+from .observed import probability_transforms
 from .stepwise import AbstractStepwise
 
 
@@ -68,10 +67,7 @@ class BlocksPosterior(AbstractStepwise, AbstractLaws):
         before = jax.tree.map(
             lambda first, rest: jnp.concatenate([first[None], rest[:-1]]), self.model.start(), laws
         )
-        own = getattr(self.model, "ahead", None)  # of a model whose dynamics are not linear
-        if own is not None:
-            return own(before, self.series)
-        return _predict_all(before, self.model.dynamics, self.series.hops, self.series.single_hop)
+        return self.model.ahead(before, self.series)
 
     def predictive_density(self, t: int) -> GaussianBlocks:
         """The law of x_t given y before t."""
@@ -83,7 +79,7 @@ class BlocksPosterior(AbstractStepwise, AbstractLaws):
     @property
     def predicted_observations(self) -> Laws:
         """The law of y_t given y before t, for every t; for a linear sensor."""
-        return Laws.of(sensor_laws(self._predicted(), self.model, self.series), self.layout)
+        return Laws.of(self.model.seen_laws(self._predicted(), self.series), self.layout)
 
     @property
     def pit(self) -> Float[Array, "t *p"]:
@@ -92,7 +88,7 @@ class BlocksPosterior(AbstractStepwise, AbstractLaws):
         (T,), or (T, p) for several coordinates, each given those before it in y_t.
         """
         values = probability_transforms(
-            sensor_laws(self._predicted(), self.model, self.series), self.layout, self.series.ys
+            self.model.seen_laws(self._predicted(), self.series), self.layout, self.series.ys
         )
         return values[:, 0] if values.shape[1] == 1 else values
 
@@ -106,18 +102,16 @@ class BlocksPosterior(AbstractStepwise, AbstractLaws):
         return sample_laws(self, key, num)
 
 
-@eqx.filter_jit
-def _predict_all(before: Bank, dynamics: Any, hops: Array, single_hop: bool) -> Bank:
-    return jax.vmap(lambda bank, hop: predict_hops(bank, dynamics, hop, single_hop))(before, hops)
-
-
 class BlocksSmoother(AbstractLaws):
     """p(x_t | y_1 ... y_T) for every t, and paths from their joint law.
+
+    With a lag L, p(x_t | y_1 ... y_{t+L}) instead: every row has seen L rows more than itself.
 
     Attributes:
         filtered: the filter that came before.
         method: "exact", every component smoothed by itself; or "backward sampling", averages over
             paths drawn backwards through the filtered laws.
+        lag: L, or None.
     """
 
     filtered: BlocksPosterior
@@ -126,6 +120,7 @@ class BlocksSmoother(AbstractLaws):
     mean: Float[Array, "t d"]
     covariance: Float[Array, "t d d"]
     method: str = eqx.field(static=True)
+    lag: int | None = eqx.field(static=True, default=None)
 
     @property
     def model(self) -> Any:
@@ -147,9 +142,12 @@ class BlocksSmoother(AbstractLaws):
 
     def sample(self, *, key: PRNGKeyArray, num: int) -> Float[Array, "k t d"]:
         """Paths x_1 ... x_T from their joint law, (num, T, d), by backward sampling."""
-        from .paths import sample_paths
-
-        return sample_paths(self.filtered, as_key("key", key), as_count("num", num))
+        if self.lag is not None:
+            raise ValueError(
+                "sample draws whole paths, which a smoother with a lag has no law of: see "
+                "sample_marginals, or smooth without a lag"
+            )
+        return self.model.sample_paths(self.filtered, as_key("key", key), as_count("num", num))
 
     def sample_marginals(self, *, key: PRNGKeyArray, num: int) -> Float[Array, "k t d"]:
         """Independent draws from every marginal, (num, T, d)."""
@@ -176,4 +174,4 @@ class BlocksForecast(AbstractLaws):
     @property
     def observations(self) -> Laws:
         """The laws of y at the same times, for a linear sensor."""
-        return Laws.of(sensor_laws(self.laws, self.model, self.times), self.layout)
+        return Laws.of(self.model.seen_laws(self.laws, self.times), self.layout)

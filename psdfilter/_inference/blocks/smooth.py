@@ -10,19 +10,23 @@ log p(y_{t+1} ... y_T | x_t), which is one quadratic for all components of a blo
 with e and I the innovation and its covariance. Only I is inverted, so that F, Q and S may be
 singular; otherwise the result is that of Rauch, Tung and Striebel. Every component keeps its weight
 at the end of the series.
+
+With a lag L the recursion starts at zero after y_{t+L} for every t; all times go back together, one
+row at a time, and weights are those at t + L.
 """
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Float
 
 from ..._gaussian.conditioning import LinearSensor, sensor_gain, symmetric
 from .bank import Bank, Layout, bank_moments
-from .linear import Dynamics, Sensor, predict_hops
+from .linear import Dynamics, Sensor, predict_all
 from .posterior import BlocksPosterior, BlocksSmoother
 
 
@@ -45,6 +49,49 @@ def _before_observation(
     return new_slope, symmetric(part.H.T @ whitened + kept.T @ curvature @ kept)
 
 
+class _Rows(NamedTuple):
+    """What the recursion needs of each row; of one time, or stacked."""
+
+    ahead: Bank  # predicted laws
+    y: Float[Array, "*t p"]  # NaN where nothing was used
+    hops: Array
+
+
+def _rows(
+    start: Bank, laws: Bank, dynamics: Dynamics, ys: Array, hops: Array, single_hop: bool
+) -> _Rows:
+    before = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b[:-1]]), start, laws)
+    return _Rows(predict_all(before, dynamics, hops, single_hop), ys, hops)
+
+
+def _back(
+    row: _Rows, slope: Array, curvature: Array, F: Array, sensor: Sensor, single_hop: bool
+) -> tuple[Float[Array, "b k d"], Float[Array, "b d d"]]:
+    """lambda and Lambda before a row: through its observation, then its transitions."""
+
+    def transitions(slope: Array, curvature: Array) -> tuple[Array, Array]:
+        def once(_: Any, at: tuple[Array, Array]) -> tuple[Array, Array]:
+            return at[0] @ F, symmetric(F.T @ at[1] @ F)
+
+        if not single_hop:
+            return jax.lax.fori_loop(0, row.hops, once, (slope, curvature))
+        moved = once(0, (slope, curvature))
+        return jax.tree.map(lambda a, b: jnp.where(row.hops > 0, a, b), moved, (slope, curvature))
+
+    def block(S: Array, means: Array, slope: Array, curvature: Array) -> tuple[Array, Array]:
+        return transitions(*_before_observation(S, means, sensor, row.y, slope, curvature))
+
+    return jax.vmap(block)(row.ahead.covariances, row.ahead.means, slope, curvature)
+
+
+def _smoothed(law: Bank, log_sizes: Array, slope: Array, curvature: Array) -> Bank:
+    """m - S lambda and S - S Lambda S for every component, with the weights of a later time."""
+    spread = jnp.einsum("bde,bef->bdf", law.covariances, curvature)
+    means = law.means - jnp.einsum("bde,bke->bkd", law.covariances, slope)
+    covariances = law.covariances - jnp.einsum("bde,bef->bdf", spread, law.covariances)
+    return Bank(log_sizes, means, jax.vmap(symmetric)(covariances))
+
+
 @partial(jax.jit, static_argnums=7)
 def smooth_exact(
     start: Bank,
@@ -57,56 +104,67 @@ def smooth_exact(
     single_hop: bool,
 ) -> tuple[Bank, Float[Array, "t d"], Float[Array, "t d d"]]:
     """Smoothed laws, means and covariances; rows of `ys` that were not used are NaN."""
-    before = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b[:-1]]), start, laws)
-    predicted = jax.vmap(lambda bank, hop: predict_hops(bank, dynamics, hop, single_hop))(
-        before, hops
-    )
-    F = dynamics.F
+    rows = _rows(start, laws, dynamics, ys, hops, single_hop)
 
-    def back(hop: Array, slope: Array, curvature: Array) -> tuple[Array, Array]:
-        def once(_: Any, at: tuple[Array, Array]) -> tuple[Array, Array]:
-            return at[0] @ F, symmetric(F.T @ at[1] @ F)
-
-        if not single_hop:
-            return jax.lax.fori_loop(0, hop, once, (slope, curvature))
-        moved = once(0, (slope, curvature))
-        return jax.tree.map(lambda a, b: jnp.where(hop > 0, a, b), moved, (slope, curvature))
-
-    def step(carry: tuple[Array, Array], at: tuple[Bank, Bank, Array, Array]):
-        slope, curvature = carry
-        law, ahead, y, hop = at
-        spread = jnp.einsum("bde,bef->bdf", law.covariances, curvature)
-        means = law.means - jnp.einsum("bde,bke->bkd", law.covariances, slope)
-        covariances = law.covariances - jnp.einsum("bde,bef->bdf", spread, law.covariances)
-        smoothed = Bank(laws.log_sizes[-1], means, jax.vmap(symmetric)(covariances))
-        slope, curvature = jax.vmap(lambda S, m, s, c: _before_observation(S, m, sensor, y, s, c))(
-            ahead.covariances, ahead.means, slope, curvature
-        )
-        carry = jax.vmap(lambda s, c: back(hop, s, c))(slope, curvature)
+    def step(carry: tuple[Array, Array], at: tuple[Bank, _Rows]):
+        law, row = at
+        smoothed = _smoothed(law, laws.log_sizes[-1], *carry)
+        carry = _back(row, *carry, dynamics.F, sensor, single_hop)
         return carry, (smoothed, bank_moments(smoothed, layout))
 
     nothing = jnp.zeros_like(start.means), jnp.zeros_like(start.covariances)
-    _, (smoothed, (mean, covariance)) = jax.lax.scan(
-        step, nothing, (laws, predicted, ys, hops), reverse=True
-    )
+    _, (smoothed, (mean, covariance)) = jax.lax.scan(step, nothing, (laws, rows), reverse=True)
     return smoothed, mean, covariance
 
 
-def smooth_posterior(post: BlocksPosterior) -> BlocksSmoother:
+@partial(jax.jit, static_argnums=(7, 8))
+def smooth_lagged(
+    start: Bank,
+    laws: Bank,
+    layout: Layout,
+    dynamics: Dynamics,
+    sensor: Sensor,
+    ys: Float[Array, "t p"],
+    hops: Array,
+    single_hop: bool,
+    lag: int,
+) -> tuple[Bank, Float[Array, "t d"], Float[Array, "t d d"]]:
+    """The same given y_1 ... y_{t+lag} only."""
+    num = ys.shape[0]
+    # Rows past the end say nothing and take no time.
+    past = jnp.full((lag, ys.shape[1]), jnp.nan), jnp.zeros((lag,), dtype=hops.dtype)
+    inside = _rows(start, laws, dynamics, ys, hops, single_hop)
+    rows = _Rows(
+        jax.tree.map(lambda a: jnp.concatenate([a, jnp.repeat(a[-1:], lag, 0)]), inside.ahead),
+        jnp.concatenate([inside.y, past[0]]),
+        jnp.concatenate([inside.hops, past[1]]),
+    )
+    back = jax.vmap(lambda row, s, c: _back(row, s, c, dynamics.F, sensor, single_hop))
+
+    def one_row(k: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        window = jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, lag - k, num, axis=0), rows)
+        return back(window, *carry)
+
+    nothing = jnp.zeros_like(laws.means), jnp.zeros_like(laws.covariances)
+    slope, curvature = jax.lax.fori_loop(0, lag, one_row, nothing)
+    last = np.minimum(np.arange(num) + lag, num - 1)
+    smoothed = jax.vmap(_smoothed)(laws, laws.log_sizes[last], slope, curvature)
+    mean, covariance = jax.vmap(lambda bank: bank_moments(bank, layout))(smoothed)
+    return smoothed, mean, covariance
+
+
+def smooth_posterior(post: BlocksPosterior, lag: int | None = None) -> BlocksSmoother:
     """The smoother of a series that has been filtered."""
     model, series = post.model, post.series
     laws, layout = post._banks()
     used = jnp.where(post.seen[:, None], series.ys, jnp.nan)
-    smoothed, mean, covariance = smooth_exact(
-        model.start(),
-        laws,
-        layout,
-        model.dynamics,
-        model.sensor,
-        used,
-        series.hops,
-        series.single_hop,
-    )
+    start, dynamics, sensor = model.start(), model.dynamics, model.sensor
+    given = start, laws, layout, dynamics, sensor, used, series.hops, series.single_hop
+    if lag is None:
+        out = smooth_exact(*given)
+    else:
+        out = smooth_lagged(*given, min(lag, series.ys.shape[0] - 1))
+    smoothed, mean, covariance = out
     return BlocksSmoother(
         filtered=post,
         laws=smoothed,
@@ -114,4 +172,5 @@ def smooth_posterior(post: BlocksPosterior) -> BlocksSmoother:
         mean=mean,
         covariance=covariance,
         method="exact",
+        lag=lag,
     )

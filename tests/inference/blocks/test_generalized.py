@@ -1,9 +1,10 @@
-"""Q and G learned with free shapes: the closed form on R^d, dense grids and laws as oracles."""
+"""Q learned with free shapes: the closed form on R^d, dense grids and laws as oracles."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.scipy.special import log_ndtr, ndtr
 
 import psdfilter as psd
 from psdfilter import _results, systems
@@ -15,12 +16,16 @@ from psdfilter._inference.blocks.generalized_atoms import (
     slices,
 )
 from psdfilter._inference.blocks.generalized_compress import SquareSum, project
-from psdfilter._inference.blocks.generalized_model import FitErrors, GeneralizedModel
+from psdfilter._inference.blocks.generalized_mass import MassSeries, kept_mass, series_of
+from psdfilter._inference.blocks.generalized_model import GeneralizedModel
+from psdfilter._inference.blocks.generalized_observation import EachObservation, LearnedObservation
+from psdfilter._inference.blocks.generalized_rules import whole_box
+from psdfilter._inference.blocks.generalized_run import FitErrors, observe_once
+from psdfilter._inference.blocks.generalized_smooth import draw_paths, transition_table
 from psdfilter._inference.blocks.generalized_step import (
-    LearnedRoots,
+    LearnedTransition,
     StepSizes,
     predict_law,
-    rule_between,
     update_law,
 )
 from psdfilter._inference.blocks.report import BlocksReport
@@ -32,6 +37,7 @@ predict, update = (jax.jit(f, static_argnums=n) for f, n in ((predict_law, 2), (
 cut, multiply = jax.jit(slices, static_argnums=2), jax.jit(products)
 density_at = jax.jit(SquareSum.__call__)
 values_of, compress = jax.jit(evaluate), jax.jit(project, static_argnums=3)
+tabulate = jax.jit(transition_table, static_argnums=3)
 
 
 def random_square(seed: int, num: int, dim: int, width: float) -> psd.GeneralizedGaussianPSD:
@@ -51,18 +57,30 @@ def kernel(f: psd.GeneralizedGaussianPSD, fixed: tuple[int, ...]):
 
 def sizes(dim: int) -> StepSizes:
     first = dim == 1
-    places, nodes = (24, 32) if first else (80, 24)
+    places, panels = (24, 3) if first else (80, 2)
     return StepSizes(
         places=places,
-        nodes=nodes,
-        sources=nodes if first else 400,
-        fine_nodes=48 if first else 28,
+        left_out=0.0,
+        panel_nodes=12,
+        source_panels=panels,
+        source_nodes=12,
+        sources=12 * panels if first else 400,
+        panels=4 if first else 3,
+        table_nodes=48 if first else 28,
         guard_nodes=24 if first else 14,
         tried=2 * places if first else 3 * places,
         transition_terms=3,
-        observation_terms=2,
         scan=65 if first else 33,
     )
+
+
+def mass_of(Q: psd.GeneralizedGaussianPSD, u: np.ndarray) -> np.ndarray:
+    """int Q(u, x) dx over the unit box, by quadrature."""
+    dim = u.shape[1]
+    z, w = np.polynomial.legendre.leggauss(60 if dim == 1 else 30)
+    x = np.stack([m.ravel() for m in np.meshgrid(*([z] * dim))], axis=-1)
+    weights = np.prod(np.stack([m.ravel() for m in np.meshgrid(*([w] * dim))], axis=-1), axis=1)
+    return np.array([weights @ square(Q, np.c_[np.tile(row, (len(x), 1)), x]) for row in u])
 
 
 def small_model(dim: int = 1):
@@ -71,7 +89,11 @@ def small_model(dim: int = 1):
     prior = random_square(3, 1, dim, 0.25)
     size = sizes(dim)
     given = tuple(range(dim))
-    learned = LearnedRoots(kernel(Q, given), kernel(G, (dim,)))
+    learned = LearnedTransition(
+        kernel(Q, given), series_of(lambda u: mass_of(Q, u), dim), jnp.zeros(0)
+    )
+    seen = psd.Box([-1.0], [1.0])
+    observation = LearnedObservation(kernel(G, (dim,)), seen, 2)
     start = kernel(prior, ())  # nothing fixed: the terms themselves
     part = cut(start, jnp.zeros((1, 0)), 1)
     factor = np.zeros((size.places, min(size.places, size.sources)))
@@ -84,9 +106,10 @@ def small_model(dim: int = 1):
     report = BlocksReport("generalized", "made by hand", size.places, (), 0.0)
     model = GeneralizedModel(
         learned=learned,
+        observation=observation,
         prior=law,
         state_box=psd.Box(-np.ones(dim), np.ones(dim)),
-        observation_box=psd.Box([-1.0], [1.0]),
+        num_observed=1,
         sizes=size,
         errors=FitErrors(1e-5, 1e-5, 1e-3),
         report=report,
@@ -132,7 +155,7 @@ def test_projection_finds_the_atoms_a_density_is_made_of():
     atoms = Atoms(centers, jnp.full((12, 1, 1), 40.0))
     factor = np.zeros((12, 3))
     factor[[2, 5, 9]] = rng.normal(size=(3, 3))
-    rule = jax.jit(rule_between, static_argnums=2)(-jnp.ones(1), jnp.ones(1), 64)
+    rule = jax.jit(whole_box, static_argnums=(0, 1))(1, 64)
     weights = np.asarray(rule.weights)
     roots = np.asarray(values_of(atoms, rule.nodes)) @ factor
     wanted = np.sum(roots**2, axis=1)
@@ -201,7 +224,7 @@ def test_steps_are_those_of_the_closed_form(dim):
     wanted = np.asarray(ahead(x)) / float(psd.integral(ahead))
     np.testing.assert_allclose(law(jnp.asarray(x)), wanted, atol=close * wanted.max())
     seen = psd.product(ahead, psd.partial(G, dim, [y]))
-    after, record = update(law, made.learned, jnp.asarray([y]), size)
+    after, record = update(law, made.observation, jnp.asarray([y]), size)
     mass = float(psd.integral(seen)) / float(psd.integral(ahead))
     np.testing.assert_allclose(float(record.log_mass), np.log(mass), atol=close)
     wanted = np.asarray(seen(x)) / float(psd.integral(seen))
@@ -243,6 +266,9 @@ def test_online_steps_are_the_filter(model, post):
     x = np.linspace(-0.5, 0.5, 5)[:, None]
     np.testing.assert_allclose(state.density(x), post.density(-1)(x), rtol=1e-8)
     assert int(state.step) == len(YS)
+    refused = psd.update(model, psd.predict(model, state), [3.0])
+    assert int(refused.code) == _results.BAD_OBSERVATION
+    assert float(refused.log_likelihood) == -np.inf
 
 
 @SLOW
@@ -273,6 +299,9 @@ def test_what_cannot_be_used_has_a_code(model):
     ys[1] = 3.0
     post = psd.run_filter(model, ys, throw=False)
     assert int(post.codes[1]) == _results.BAD_OBSERVATION
+    # What is missing tells nothing; what cannot be has likelihood zero.
+    assert np.flatnonzero(np.asarray(post.log_likelihoods) == -np.inf).tolist() == [1]
+    assert float(post.log_likelihoods[2]) == 0.0
     assert np.isfinite(np.asarray(post.mean)).all()
     with pytest.raises(ValueError, match=r"failed at ys\[1\]"):
         psd.run_filter(model, ys)
@@ -300,8 +329,8 @@ def test_saved_without_functions(model, post, tmp_path):
 
 
 def test_messages_name_the_remedy(model, post):
-    with pytest.raises(ValueError, match='engine="nodes", whose smoother'):
-        psd.run_smoother(model, YS)
+    with pytest.raises(ValueError, match='lag must be None for engine="generalized"'):
+        psd.run_smoother(model, YS, lag=2)
     with pytest.raises(ValueError, match="inputs must be None"):
         psd.run_filter(model, YS, inputs=np.zeros(6))
     with pytest.raises(ValueError, match="ys must have 1 columns"):
@@ -318,23 +347,165 @@ def test_messages_name_the_remedy(model, post):
         lambda x: 0.0, lambda u, x: 0.0, lambda x, y: 0.0, psd.Box(-1.0, 1.0)
     )
     with pytest.raises(ValueError, match="needs observation_box"):
-        psd.learn(bare, engine="generalized")
+        psd.learn(bare, engine="generalized", observation="joint")
+    bare = psd.StateSpaceModel(
+        lambda x: 0.0, lambda u, x: 0.0, lambda x, y: 0.0, psd.Box(-1.0, 1.0),
+        psd.Box(-np.ones(4), np.ones(4)),
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="at most 3 observed coordinates, got 4"):
+        psd.learn(bare, engine="generalized", observation="joint")
     with pytest.raises(ValueError, match="renormalize must be False"):
         psd.learn(systems.sine_map(), engine="generalized", renormalize=True)
 
 
+def linear_model(slope: float, sd: float, dim: int = 1) -> psd.StateSpaceModel:
+    """x' = slope u + N(0, sd^2) and y = x + N(0, sd^2), axis by axis, on (-1, 1)^d."""
+
+    def log_normal(residual):
+        return jnp.sum(-0.5 * jnp.square(residual / sd) - jnp.log(sd * np.sqrt(2 * np.pi)))
+
+    return psd.StateSpaceModel(
+        lambda x: jnp.zeros(()),
+        lambda u, x: log_normal(x - slope * u),
+        lambda x, y: log_normal(y - x),
+        psd.Box(-np.ones(dim), np.ones(dim)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("dim", "slope", "sd", "reached"),
+    [
+        (1, 3.0, 0.02, True),
+        pytest.param(1, 0.5, 0.005, True, marks=SLOW),
+        pytest.param(1, 20.0, 0.002, False, marks=SLOW),
+        pytest.param(2, 0.5, 0.03, True, marks=SLOW),
+        pytest.param(2, 1.0, 0.05, True, marks=SLOW),
+    ],
+)
+def test_masses_are_known_or_said_to_be_missed(dim, slope, sd, reached):
+    """Normal distribution functions, axis by axis."""
+    series, error = kept_mass(linear_model(slope, sd, dim), 2e-5)
+    u = np.random.default_rng(dim).uniform(-1, 1, (1000, dim))
+    mean = slope * u
+    wanted = np.prod(ndtr((1 - mean) / sd) - ndtr((-1 - mean) / sd), axis=1)
+    off = np.abs(np.asarray(series(jnp.asarray(u))) - wanted).max()
+    assert (error <= 2e-5) == reached
+    assert off <= 3 * error + 1e-10
+
+
+def narrow_transition(slope: float, sd: float) -> LearnedTransition:
+    """Q^(u, x) = exp(-u^2 / 10) N(x; slope u, sd^2), to be given the mass 0.8, with its panels."""
+    precision = np.array([[slope**2, -slope], [-slope, 1.0]]) / (4 * sd**2)
+    precision[0, 0] += 0.05
+    height = (2 * np.pi * sd**2) ** -0.25
+    Q = psd.GeneralizedGaussianPSD.from_centers([[0.0, 0.0]], [[height]], precision[None])
+    rate = jnp.full(11, 0.25 * slope / sd)
+    return LearnedTransition(kernel(Q, (0,)), MassSeries(jnp.asarray([0.8])), rate)
+
+
+def test_the_smoother_gives_narrow_transitions_their_mass():
+    learned = narrow_transition(0.7, 0.012)
+    z, w = np.polynomial.legendre.leggauss(1500)
+    u = jnp.asarray(np.linspace(-0.95, 0.95, 9)[:, None])
+    size = sizes(1)._replace(transition_terms=1)
+    masses = w @ np.asarray(tabulate(learned, u, jnp.asarray(z[:, None]), size))
+    np.testing.assert_allclose(masses, 0.8, atol=1e-8)
+
+
+def normal_law(variance: float, size: StepSizes) -> SquareSum:
+    """N(0, variance) in the places of a filter."""
+    first = np.arange(size.places) == 0
+    precision = np.where(first, 0.25 / variance, 1.0)[:, None, None]
+    factor = np.zeros((size.places, min(size.places, size.sources)))
+    factor[0, 0] = 1.0
+    atoms = Atoms(jnp.zeros((size.places, 1)), jnp.asarray(precision))
+    return SquareSum(atoms, jnp.asarray(factor))
+
+
 @SLOW
-@pytest.mark.parametrize("name", ["sine_map", "theta_logistic", "noisy_logistic"])
-def test_against_a_dense_grid(name):
-    """Total variation at most 1e-3 over 50 steps, with at most 64 components."""
-    system = systems.ALL[name]
-    learned = psd.learn(system(), engine="generalized")
-    assert "MISSED" not in str(learned.report)
-    for seed in range(3):
-        _, ys = system.simulate(seed, 50)
-        post, wanted = psd.run_filter(learned, ys), system.reference(ys)
-        values = np.stack([post.density(t)(wanted.nodes) for t in range(50)])
-        assert max(post.density(t).order for t in range(50)) <= 64
-        assert wanted.distance_to(values).max() < 1e-3
-        np.testing.assert_allclose(post.log_likelihoods, wanted.log_likelihoods, atol=1e-3)
-        np.testing.assert_allclose(post.mean, wanted.mean, atol=1e-3)
+def test_paths_follow_narrow_transitions():
+    """The pair of Gaussian states: x_2 ~ N(0, s^2), and x_1 given it."""
+    slope, sd, prior = 0.7, 0.005, 0.04
+    size = sizes(1)._replace(transition_terms=1, source_panels=24, sources=24 * 12)
+    learned = narrow_transition(slope, sd)
+    # The factor exp(-u^2 / 10) is divided out by the mass.
+    second = slope**2 * prior + sd**2
+    laws = [normal_law(prior, size), normal_law(second, size)]
+    stacked = jax.tree.map(lambda *a: jnp.stack(a), *laws)
+    num = 4000
+    paths = np.asarray(
+        draw_paths(stacked, learned, jnp.ones(2, int), jax.random.key(0), num, size)
+    )[..., 0]
+    gain = slope * prior / second
+    left = paths[0] - gain * paths[1]
+    spread = np.sqrt(prior - gain * slope * prior)
+    assert abs(left.mean()) < 5 * spread / np.sqrt(num)
+    assert abs(left.std() / spread - 1) < 5 / np.sqrt(2 * num)
+    assert abs(paths[1].std() / np.sqrt(second) - 1) < 5 / np.sqrt(2 * num)
+
+
+@SLOW
+@pytest.mark.parametrize(("sd", "y"), [(0.005, 0.313), (0.1, 5.0)])
+def test_fit_errors_of_sharp_and_of_absurd_observations(sd, y):
+    """A G between the coarse nodes, and one that is exp(-800) all over the box."""
+    size = sizes(1)
+    law = normal_law(0.04, size)
+    observation = EachObservation(ssm=linear_model(1.0, sd), box=None)
+    record = update(law, observation, jnp.asarray([y]), size)[1]
+    log_upper, log_lower = (float(log_ndtr((end - y) / sd)) for end in (1.0, -1.0))
+    wanted = log_upper + np.log1p(-np.exp(log_lower - log_upper))
+    np.testing.assert_allclose(record.log_spread, wanted, atol=1e-5)
+    out = observe_once(law, observation, jnp.asarray([y]), size, FitErrors(1e-5, 0.0, 1e-3))[1]
+    assert 0 < float(out.fit_error) <= 2
+    error = 2e-5 * np.exp(wanted - float(record.log_mass))
+    np.testing.assert_allclose(out.fit_error, min(error, 2.0), rtol=1e-4)
+    if y > 1:
+        assert int(out.code) == _results.UNRESOLVED
+
+
+def grid_smoother(made, dim: int, ys: np.ndarray, first: str):
+    """Weights, means and covariances of the smoother on a dense grid, forwards and backwards."""
+    _, Q, G, prior = made
+    z, w = np.polynomial.legendre.leggauss(100 if dim == 1 else 28)
+    x = np.stack([m.ravel() for m in np.meshgrid(*([z] * dim), indexing="ij")], axis=-1)
+    weights = np.prod(np.meshgrid(*([w] * dim), indexing="ij"), axis=0).ravel()
+    num = len(x)
+    pairs = np.concatenate([np.repeat(x, num, axis=0), np.tile(x, (num, 1))], axis=1)
+    table = square(Q, pairs).reshape(num, num)
+    seen = [np.ones(num) if np.isnan(y) else square(G, np.c_[x, np.full(num, y)]) for y in ys[:, 0]]
+    density, filtered = square(prior, x), []
+    for t, likelihood in enumerate(seen):
+        if t > 0 or first == "predict":
+            density = (weights * density) @ table
+        density = density * likelihood
+        density = density / (weights @ density)
+        filtered.append(density)
+    beta, means, covariances = np.ones(num), [], []
+    for t in range(len(ys) - 1, -1, -1):
+        v = weights * filtered[t] * beta
+        v = v / v.sum()
+        means.append(v @ x)
+        covariances.append(((x - means[-1]) * v[:, None]).T @ (x - means[-1]))
+        beta = table @ (weights * seen[t] * beta)
+        beta = beta / beta.max()
+    return np.stack(means[::-1]), np.stack(covariances[::-1])
+
+
+@SLOW
+@pytest.mark.parametrize(
+    ("dim", "num", "first"),
+    [(1, 6, "predict"), (1, 6, "observe"), (1, 1, "predict"), (1, 1, "observe"), (2, 4, "predict")],
+)
+def test_the_smoother_of_a_small_grid(dim, num, first):
+    """A gap among the rows, and a single row."""
+    made = small_model(dim)
+    ys = YS[:num]
+    smooth = psd.run_smoother(made[0], ys, first=first)
+    mean, covariance = grid_smoother(made, dim, ys, first)
+    close = 2e-4 if dim == 1 else 1e-3
+    np.testing.assert_allclose(smooth.mean, mean, atol=close)
+    np.testing.assert_allclose(smooth.covariance, covariance, atol=close)
+    paths = np.asarray(smooth.sample(key=jax.random.key(2), num=1000))
+    assert paths.shape == (1000, num, dim)
+    sd = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
+    assert (np.abs(paths.mean(axis=0) - mean) < 5 * sd / np.sqrt(1000)).all()

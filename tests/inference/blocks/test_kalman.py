@@ -95,6 +95,38 @@ def test_smoother_is_the_law_of_the_whole_series():
     assert smooth.method == "exact"
 
 
+def test_a_lag_ends_each_window_early():
+    """Row t is row t of the joint law of y_1 ... y_{t+L}; past the end, of the whole series."""
+    rng = np.random.default_rng(6)
+    model = random_model(rng, 2, 2)
+    ys = simulate(rng, model, 9)
+    ys[4], ys[6, 0] = np.nan, np.nan
+    learned = psd.learn(build(model))
+    smooth = psd.run_smoother(learned, ys, lag=3)
+    for t in range(9):
+        means, covariances = joint_law(ys[: t + 4], model)
+        assert_close(smooth.mean[t], means[t])
+        assert_close(smooth.covariance[t], covariances[t])
+    with pytest.raises(ValueError, match="smoother with a lag has no law"):
+        smooth.sample(key=jax.random.key(0), num=1)
+    with pytest.raises(ValueError, match="lag must be a whole number >= 1"):
+        psd.run_smoother(learned, ys, lag=0)
+
+
+@pytest.mark.slow
+def test_a_lag_of_several_gaussians_at_uneven_times():
+    """Weights are those at the end of each window; against smoothers of the shorter series."""
+    _, ys = psd.systems.mixture_start.simulate(0, 10)
+    learned = psd.learn(psd.systems.mixture_start())
+    times = np.array([1, 2, 2, 5, 6, 9, 10, 10, 11, 13])
+    smooth = psd.run_smoother(learned, ys, lag=2, times=times)
+    x = np.linspace(-8, 8, 9)[:, None] + np.zeros(2)
+    for t in range(10):
+        window = psd.run_smoother(learned, ys[: t + 3], times=times[: t + 3])
+        assert_close(smooth.mean[t], window.mean[t])
+        assert_close(smooth.density(t)(x), window.density(t)(x))
+
+
 def test_times_and_gaps_are_missing_rows():
     rng = np.random.default_rng(4)
     model = random_model(rng, 2, 1)

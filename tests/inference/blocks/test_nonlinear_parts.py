@@ -20,7 +20,8 @@ from psdfilter._inference.blocks.merging import (
     removal,
 )
 from psdfilter._inference.blocks.mixture import Mixture, moments
-from psdfilter._inference.blocks.split import split_places, unit_split
+from psdfilter._inference.blocks.nonlinear import relief
+from psdfilter._inference.blocks.splitting import split_places, unit_split
 
 LINE = np.linspace(-12.0, 12.0, 24001)
 STEP = LINE[1] - LINE[0]
@@ -198,3 +199,19 @@ def test_the_loss_of_a_merge_is_about_its_total_variation(share, gap, ratio):
     variance = share + (1 - share) * ratio + share * (1 - share) * gap**2
     variation = np.sum(np.abs(pair - normal(LINE, mean, variance))) * STEP
     assert 0.6 < float(jax.jit(merge_loss)(jnp.asarray(share), first, second)) / variation < 1.6
+
+
+def test_what_a_split_gains_is_not_overstated():
+    """For curvatures C and directions v: |C| against |T C T| with T shrinking v by s."""
+    law = unit_split(1e-2)
+    rng = np.random.default_rng(3)
+    for dim in (1, 3):
+        root = rng.normal(size=(dim, dim))
+        C = root + root.T
+        v = np.linalg.eigh(C @ C)[1][:, -1]
+        shrink = np.eye(dim) - (1 - law.deviation) * np.outer(v, v)
+        gained = 1 - np.linalg.norm(shrink @ C @ shrink) / np.linalg.norm(C)
+        claimed = float(relief(jnp.asarray(v), jnp.asarray(0.5 * C @ C), law))
+        assert 0 < claimed < gained + 1e-12
+        if dim == 1:
+            np.testing.assert_allclose(claimed, 1 - law.deviation**2, rtol=1e-12)
