@@ -124,7 +124,7 @@ def main():
     )
     psd.plot.checks(fitted.posterior()).savefig(output / "volatility_checks.png", dpi=130)
 
-    likelihood = fitted.covering(width=5.0, tol=1e-3)
+    likelihood = fitted.covering(width=5.0, tol=1e-2)
     started = time.perf_counter()
     mcmc = sample(likelihood, fitted, arguments.samples, arguments.chains)
     seconds = time.perf_counter() - started

@@ -36,7 +36,7 @@ from .workspace import Workspace
 
 _CHUNK = 64
 # As many numbers (steps times nodes) are kept for a reverse pass: no chunks, no checkpoints.
-KEPT = 2**19
+KEPT = 2**17
 
 
 class Evidence(NamedTuple):

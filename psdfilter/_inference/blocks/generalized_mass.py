@@ -24,6 +24,7 @@ _NODES, _MOST_NODES = {1: 400, 2: 60}, {1: 6400, 2: 240}
 # Starting points of one table, and those where a series is tried, a multiple.
 _ROWS = 64
 _TRIED = {1: 512, 2: 256}
+_HALVINGS = 6
 # The roots of z^{d+1} = z + 1: multiples of their powers fill the box evenly.
 _EVEN = {1: 1.618033988749895, 2: 1.324717957244746}
 
@@ -72,6 +73,20 @@ def _tried(dim: int) -> np.ndarray:
     return np.where(np.arange(_TRIED[dim])[:, None] % 2, 2.0 * even - 1.0, np.cos(np.pi * even))
 
 
+def _where_it_changes(
+    mass: Callable[[np.ndarray], np.ndarray], points: np.ndarray, values: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """More points on a line, and m there: halfway between those that differ most, several times."""
+    for _ in range(_HALVINGS):
+        order = np.argsort(points[:, 0])
+        points, values = points[order], values[order]
+        apart = np.argsort(-np.abs(np.diff(values)))[:_ROWS]
+        between = 0.5 * (points[apart] + points[apart + 1])
+        points = np.concatenate([points, between])
+        values = np.concatenate([values, mass(between)])
+    return points, values
+
+
 def _mass_by(ssm: StateSpaceModel, num: int) -> Callable[[np.ndarray], np.ndarray]:
     """m at points in unit coordinates, by `num` nodes an axis."""
     dim, box = ssm.dim, ssm.state_box
@@ -106,6 +121,8 @@ def kept_mass(ssm: StateSpaceModel, tol: float) -> tuple[MassSeries, float]:
         mass = _mass_by(ssm, num)
         before, wanted = wanted, mass(points)
         changed = np.abs(wanted - before).max()
+    if dim == 1:
+        points, wanted = _where_it_changes(mass, points, wanted)
     num, error, series = _DEGREES[dim], np.inf, None
     while series is None or (error > tol and num <= _MOST_DEGREES[dim]):
         series = series_of(mass, dim, num)

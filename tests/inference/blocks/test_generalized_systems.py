@@ -167,6 +167,7 @@ def test_what_cannot_be_used_has_a_code():
     ys = np.array([-0.5, -0.4, 5.0, -0.3])
     post = psd.run_filter(close, ys, throw=False)
     assert np.asarray(post.codes == _results.NO_MASS).tolist() == [False, False, True, False]
+    assert np.isneginf(np.asarray(post.log_likelihoods)).tolist() == [False, False, True, False]
     assert np.isfinite(np.asarray(post.mean)).all()
     with pytest.raises(ValueError, match=r"failed at ys\[2\].*likelihood zero"):
         psd.run_filter(close, ys)
