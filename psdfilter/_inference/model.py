@@ -122,8 +122,8 @@ def maybe_renormalized(plan: Plan, tables: TransitionTables, wanted: bool) -> Tr
     return TransitionTables(tuple(r for r, _ in scaled), tuple(s for _, s in scaled))
 
 
-# Share of mass leaving the box in a step that calls for a word.
-_LARGE_LEAK = 0.05
+# Share of mass leaving the box in a step, and mass on it, that call for a word.
+_LARGE_LEAK, _NO_DENSITY = 0.05, 1.5
 _MAX_ONE_STEP_ERROR = 0.3
 
 
@@ -264,7 +264,7 @@ def _learn_on_nodes(
             "or vmap: call it outside, and for a function of parameters use psdfilter.likelihood"
         ) from error
     if not renormalize:
-        _warn_of_leak(paths.leak)
+        _warn_of_mass(paths)
     if observation == "joint":
         paths = observed_paths(ssm, paths, inputs)
     plan = make_plan(ssm, paths, tol, inputs, multiple)
@@ -280,11 +280,18 @@ def _learn_on_nodes(
     return with_joint(model, paths, inputs, started) if observation == "joint" else model
 
 
-def _warn_of_leak(leak: float) -> None:
-    if leak > _LARGE_LEAK:
+def _warn_of_mass(paths: TypicalPaths) -> None:
+    if paths.mass > _NO_DENSITY:
         warnings.warn(
-            f"{100 * leak:.0f} % of the mass leaves state_box in a typical step, is lost, and "
-            "lowers the likelihood: choose a larger state_box, or pass renormalize=True if the "
+            "log_transition must be the logarithm of a density in x, but exp(log_transition(u, .)) "
+            f"has mass {paths.mass:.3g} on state_box, on average over typical u: likelihoods are "
+            "too large by as much in every step",
+            stacklevel=4,
+        )
+    if paths.leak > _LARGE_LEAK:
+        warnings.warn(
+            f"{100 * paths.leak:.0f} % of the mass leaves state_box in a typical step, is lost, "
+            "and lowers the likelihood: choose a larger state_box, or pass renormalize=True if the "
             "model is meant to be confined to it",
             stacklevel=4,
         )
