@@ -23,7 +23,7 @@ jax.config.update("jax_enable_x64", True)
 
 from psdfilter import systems  # noqa: E402
 from psdfilter._inference.certificate import certificate  # noqa: E402
-from psdfilter._inference.model import learn  # noqa: E402
+from psdfilter._inference.learn import learn  # noqa: E402
 from psdfilter._inference.refine import FineNodes  # noqa: E402
 from psdfilter._inference.run import run_filter  # noqa: E402
 

@@ -32,7 +32,7 @@ from psdfilter._inference.hilbert import (  # noqa: E402
     mixing_constant,
     tv_of_hilbert,
 )
-from psdfilter._inference.model import learn  # noqa: E402
+from psdfilter._inference.learn import learn  # noqa: E402
 from psdfilter._inference.nodes import fill_prior  # noqa: E402
 from psdfilter._inference.run import run_filter  # noqa: E402
 

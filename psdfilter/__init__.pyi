@@ -50,8 +50,8 @@ from ._inference.blocks.posterior import BlocksSmoother as BlocksSmoother
 from ._inference.filtered import FilterPosterior as FilterPosterior
 from ._inference.forecast import Forecast as Forecast
 from ._inference.forecast import forecast as forecast
+from ._inference.learn import learn as learn
 from ._inference.model import LearnedModel as LearnedModel
-from ._inference.model import learn as learn
 from ._inference.online import FilterState as FilterState
 from ._inference.online import init as init
 from ._inference.online import predict as predict

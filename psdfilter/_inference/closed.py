@@ -28,8 +28,9 @@ from .._density.psd import GaussianPSD
 from .._gaussian.linalg import psd_root, shrink_factor
 from .._statespace.model import Inputs, StateSpaceModel
 from .filtered import FilterPosterior
+from .hosted import fill
 from .midpoints import MidpointAxis, Midpoints, transition_table
-from .model import LearnedModel, Sizing, fill
+from .model import LearnedModel, Sizing
 from .nodes import TransitionTables, apply_axes, fill_prior, fit_axes, learn_coefficients
 from .plan import Plan
 from .posterior import AbstractFilterPosterior

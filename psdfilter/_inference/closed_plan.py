@@ -14,8 +14,9 @@ from .._learning.axes import Axis
 from .._learning.sizing import oversampling_for, pad_for, ridge_for, spread_for
 from .._statespace.model import Inputs, StateSpaceModel
 from .closed import ClosedModel
-from .model import one_step_error, paths_of_data
+from .hosted import one_step_error
 from .plan import AxisRegression, Plan, TransitionPlan, Unaffordable, assemble
+from .resizing import paths_of_data
 from .sizing import node_counts, observation_plan, prior_plan, transition_plan
 from .typical import TypicalPaths, simulate_typical
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._checks import is_concrete
-from .model import LEAST_TOL, learn
+from .learn import LEAST_TOL, learn
 from .refine import fine_nodes
 
 # The finer plan's share of the tolerance: its own error must not show.

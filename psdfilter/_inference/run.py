@@ -11,9 +11,10 @@ from .._statespace.model import Inputs
 from .compiled import compiled_for
 from .filled import stacked_squares
 from .filtered import FilterPosterior
-from .model import LearnedModel, resized_by
+from .model import LearnedModel
 from .posterior import moments_from_features
 from .recursion import BATCHED_CHUNK, CHUNK, filter_steps
+from .resizing import resized_by
 from .series import Series, as_series
 from .workspace import Workspace
 

@@ -27,9 +27,10 @@ from .posterior import AbstractPosterior, checked_sample, moment_features, momen
 from .refine import FineNodes, backward_squares, likelihood_on
 from .run import filter_series, raise_failure, sized_model
 from .series import as_series
+from .smoothed import AbstractSmoothed
 
 
-class SmootherPosterior(AbstractPosterior):
+class SmootherPosterior(AbstractSmoothed, AbstractPosterior):
     """p(x_t | y_1 ... y_T) for every t, and the laws of neighbouring pairs.
 
     With a lag L, p(x_t | y_1 ... y_{t+L}) instead: every row has seen L rows more than itself.
@@ -49,16 +50,6 @@ class SmootherPosterior(AbstractPosterior):
     sinks: Float[Array, "t n"] | None
     log_norms: Float[Array, " t"]  # log int pi_t beta_t, for the scaled beta
     lag: int | None = eqx.field(static=True, default=None)
-
-    @property
-    def log_likelihood(self) -> Float[Array, ""]:
-        """That of the filter."""
-        return self.filtered.log_likelihood
-
-    @property
-    def log_likelihoods(self) -> Float[Array, " t"]:
-        """Those of the filter."""
-        return self.filtered.log_likelihoods
 
     def _kept(self) -> tuple[Array, Array]:
         if self.densities is None or self.sinks is None:

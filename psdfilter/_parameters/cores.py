@@ -15,7 +15,8 @@ from jaxtyping import Array, Float
 
 from .. import _results
 from .._inference.evidence import KEPT, Constants, Evidence, evidence, refilled
-from .._inference.model import LearnedModel, learn
+from .._inference.learn import learn
+from .._inference.model import LearnedModel
 from .._inference.plan import Plan
 from .._inference.resolution import transition_error
 from .._inference.run import run_filter

@@ -12,7 +12,9 @@ from jaxtyping import Array, Float
 
 from .._checks import Numbers, is_traced
 from .._inference.evidence import Constants, Evidence
-from .._inference.model import LearnedModel, learn_in_steps, paths_through, resized_along
+from .._inference.learn import learn_in_steps
+from .._inference.model import LearnedModel
+from .._inference.resizing import paths_through, resized_along
 from .._inference.run import run_filter
 from .._inference.series import as_series
 from .._inference.typical import TypicalPaths

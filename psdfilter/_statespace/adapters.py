@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from .._checks import Numbers, as_floats
 from .._density.blocks import GaussianBlocks
@@ -187,10 +187,6 @@ def linear_gaussian(
         assert sensor is not None
         assert seen_noise is not None
         parts = _observation_parts(lambda x: sensor @ x + seen_shift, seen_noise)
-    seen_box = None
-    if observation_box is not None:
-        given = observation_box if isinstance(observation_box, Box) else Box(*observation_box)
-        seen_box = as_box("observation_box", given, given.dim if sensor is None else len(sensor))
     structure = LinearGaussian(
         matrix,
         shift,
@@ -207,11 +203,18 @@ def linear_gaussian(
     return StateSpaceModel(
         log_prior=log_prior,
         state_box=box,
-        observation_box=seen_box,
+        observation_box=_as_observation_box(observation_box, sensor),
         structure=structure,
         **_transition_parts(lambda u: matrix @ u + shift, noise),
         **parts,
     )
+
+
+def _as_observation_box(box: BoxLike | None, sensor: Float[Array, "p d"] | None) -> Box | None:
+    if box is None:
+        return None
+    given = box if isinstance(box, Box) else Box(*box)
+    return as_box("observation_box", given, given.dim if sensor is None else len(sensor))
 
 
 def _transition_parts(f: Callable[..., Any], noise: Noise) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from psdfilter._density.diagonal import weighted_gram
 from psdfilter._inference.closed import ClosedModel, ClosedPosterior
 from psdfilter._inference.closed_plan import learn_closed, shared_plan
 from psdfilter._inference.filtered import FilterPosterior
-from psdfilter._inference.model import LearnedModel, Sizing, fill
+from psdfilter._inference.hosted import fill
+from psdfilter._inference.model import LearnedModel, Sizing
 from psdfilter._inference.plan import AxisRegression, TransitionPlan, assemble
 from psdfilter._inference.reference import LearnedTriple, ReferencePosterior, run_reference
 from psdfilter._inference.refine import FineNodes

@@ -13,7 +13,7 @@ from helpers import make
 
 import psdfilter as psd
 from psdfilter import systems
-from psdfilter._inference.model import learn
+from psdfilter._inference.learn import learn
 from psdfilter._inference.online import init, predict, update
 from psdfilter._inference.run import run_filter
 from psdfilter.io import load, save

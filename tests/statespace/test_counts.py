@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import psdfilter as psd
-from psdfilter._inference.model import learn
+from psdfilter._inference.learn import learn
 from psdfilter._inference.run import run_filter
 from psdfilter._statespace.model import StateSpaceModel
 

@@ -7,7 +7,7 @@ from scipy import stats
 
 import psdfilter as psd
 from psdfilter import systems
-from psdfilter._inference.model import learn
+from psdfilter._inference.learn import learn
 from psdfilter._inference.run import run_filter
 from psdfilter._statespace.black_box import from_particles
 

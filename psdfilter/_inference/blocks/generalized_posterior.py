@@ -6,13 +6,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ..._checks import Numbers, as_count, as_key, is_concrete
 from ..._density.box import Box
 from ..._density.generalized import GeneralizedGaussianPSD
 from ..observations import ObservationLaws
+from ..smoothed import AbstractSmoothed
 from ..summaries import axis_marginal, check_level, draw, line_quantiles
 from .generalized_atoms import Atoms, log_heights
 from .generalized_compress import SquareSum
@@ -201,17 +201,12 @@ class GeneralizedPosterior(AbstractStepwise, AbstractGeneralizedLaws):
         """P(Y_t <= y_t | y before t), uniform on (0, 1) if the model is right; NaN if missing."""
         return transforms(self.model, self._predicted(), self.series.ys)
 
-    @property
-    def residuals(self) -> Float[Array, " t"]:
-        """Normal quantiles of `pit`: standard normal and independent if the model is right."""
-        return ndtri(self.pit)
-
     def sample(self, *, key: PRNGKeyArray, num: int) -> Float[Array, "k t d"]:
         """Independent draws from every marginal, (num, T, d); paths come from the smoother."""
         return sample_laws(self, key, num)
 
 
-class GeneralizedSmoother(AbstractGeneralizedLaws):
+class GeneralizedSmoother(AbstractSmoothed, AbstractGeneralizedLaws):
     """p(x_t | y_1 ... y_T) for every t, on the state box, and paths from their joint law.
 
     Attributes:
@@ -231,16 +226,6 @@ class GeneralizedSmoother(AbstractGeneralizedLaws):
     covariance: Float[Array, "t d d"]
     compression_losses: Float[Array, " t"]
     method: str = eqx.field(static=True, default="two-filter")
-
-    @property
-    def log_likelihood(self) -> Float[Array, ""]:
-        """That of the filter."""
-        return self.filtered.log_likelihood
-
-    @property
-    def log_likelihoods(self) -> Float[Array, " t"]:
-        """Those of the filter."""
-        return self.filtered.log_likelihoods
 
     def sample(self, *, key: PRNGKeyArray, num: int) -> Float[Array, "k t d"]:
         """Paths x_1 ... x_T from their joint law, (num, T, d), by backward sampling."""

@@ -5,11 +5,11 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ..._checks import as_count, as_key
 from ..._density.blocks import GaussianBlocks
+from ..smoothed import AbstractSmoothed
 from .bank import Bank, Layout, density_of
 from .laws import AbstractLaws, Laws, sample_laws
 from .observed import probability_transforms
@@ -92,17 +92,12 @@ class BlocksPosterior(AbstractStepwise, AbstractLaws):
         )
         return values[:, 0] if values.shape[1] == 1 else values
 
-    @property
-    def residuals(self) -> Float[Array, "t *p"]:
-        """Normal quantiles of `pit`: standard normal and independent if the model is right."""
-        return ndtri(self.pit)
-
     def sample(self, *, key: PRNGKeyArray, num: int) -> Float[Array, "k t d"]:
         """Independent draws from every marginal, (num, T, d); paths come from the smoother."""
         return sample_laws(self, key, num)
 
 
-class BlocksSmoother(AbstractLaws):
+class BlocksSmoother(AbstractSmoothed, AbstractLaws):
     """p(x_t | y_1 ... y_T) for every t, and paths from their joint law.
 
     With a lag L, p(x_t | y_1 ... y_{t+L}) instead: every row has seen L rows more than itself.
@@ -126,16 +121,6 @@ class BlocksSmoother(AbstractLaws):
     def model(self) -> Any:
         """The learned model."""
         return self.filtered.model
-
-    @property
-    def log_likelihood(self) -> Float[Array, ""]:
-        """That of the filter."""
-        return self.filtered.log_likelihood
-
-    @property
-    def log_likelihoods(self) -> Float[Array, " t"]:
-        """Those of the filter."""
-        return self.filtered.log_likelihoods
 
     def _banks(self) -> tuple[Bank, Layout]:
         return self.laws, self.layout

@@ -15,6 +15,7 @@ With a lag L the recursion starts at zero after y_{t+L} for every t; all times g
 row at a time, and weights are those at t + L.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -92,7 +93,7 @@ def _smoothed(law: Bank, log_sizes: Array, slope: Array, curvature: Array) -> Ba
     return Bank(log_sizes, means, jax.vmap(symmetric)(covariances))
 
 
-@partial(jax.jit, static_argnums=7)
+@partial(jax.jit, static_argnums=(7, 8))
 def smooth_exact(
     start: Bank,
     laws: Bank,
@@ -102,55 +103,47 @@ def smooth_exact(
     ys: Float[Array, "t p"],
     hops: Array,
     single_hop: bool,
+    lag: int | None,
 ) -> tuple[Bank, Float[Array, "t d"], Float[Array, "t d d"]]:
-    """Smoothed laws, means and covariances; rows of `ys` that were not used are NaN."""
+    """Smoothed laws, means and covariances; rows of `ys` that were not used are NaN.
+
+    With a `lag`, given y_1 ... y_{t+lag} only.
+    """
     rows = _rows(start, laws, dynamics, ys, hops, single_hop)
-
-    def step(carry: tuple[Array, Array], at: tuple[Bank, _Rows]):
-        law, row = at
-        smoothed = _smoothed(law, laws.log_sizes[-1], *carry)
-        carry = _back(row, *carry, dynamics.F, sensor, single_hop)
-        return carry, (smoothed, bank_moments(smoothed, layout))
-
-    nothing = jnp.zeros_like(start.means), jnp.zeros_like(start.covariances)
-    _, (smoothed, (mean, covariance)) = jax.lax.scan(step, nothing, (laws, rows), reverse=True)
+    back = partial(_back, F=dynamics.F, sensor=sensor, single_hop=single_hop)
+    smoothed = _to_the_end(laws, rows, back) if lag is None else _ahead(laws, rows, back, lag)
+    mean, covariance = jax.vmap(lambda bank: bank_moments(bank, layout))(smoothed)
     return smoothed, mean, covariance
 
 
-@partial(jax.jit, static_argnums=(7, 8))
-def smooth_lagged(
-    start: Bank,
-    laws: Bank,
-    layout: Layout,
-    dynamics: Dynamics,
-    sensor: Sensor,
-    ys: Float[Array, "t p"],
-    hops: Array,
-    single_hop: bool,
-    lag: int,
-) -> tuple[Bank, Float[Array, "t d"], Float[Array, "t d d"]]:
-    """The same given y_1 ... y_{t+lag} only."""
-    num = ys.shape[0]
+def _to_the_end(laws: Bank, rows: _Rows, back: Callable[..., Any]) -> Bank:
+    def step(carry: tuple[Array, Array], at: tuple[Bank, _Rows]):
+        law, row = at
+        return back(row, *carry), _smoothed(law, laws.log_sizes[-1], *carry)
+
+    nothing = jnp.zeros_like(laws.means[0]), jnp.zeros_like(laws.covariances[0])
+    return jax.lax.scan(step, nothing, (laws, rows), reverse=True)[1]
+
+
+def _ahead(laws: Bank, rows: _Rows, back: Callable[..., Any], lag: int) -> Bank:
+    num = rows.y.shape[0]
     # Rows past the end say nothing and take no time.
-    past = jnp.full((lag, ys.shape[1]), jnp.nan), jnp.zeros((lag,), dtype=hops.dtype)
-    inside = _rows(start, laws, dynamics, ys, hops, single_hop)
-    rows = _Rows(
-        jax.tree.map(lambda a: jnp.concatenate([a, jnp.repeat(a[-1:], lag, 0)]), inside.ahead),
-        jnp.concatenate([inside.y, past[0]]),
-        jnp.concatenate([inside.hops, past[1]]),
+    padded = _Rows(
+        jax.tree.map(lambda a: jnp.concatenate([a, jnp.repeat(a[-1:], lag, 0)]), rows.ahead),
+        jnp.concatenate([rows.y, jnp.full((lag, rows.y.shape[1]), jnp.nan)]),
+        jnp.concatenate([rows.hops, jnp.zeros((lag,), dtype=rows.hops.dtype)]),
     )
-    back = jax.vmap(lambda row, s, c: _back(row, s, c, dynamics.F, sensor, single_hop))
 
     def one_row(k: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        window = jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, lag - k, num, axis=0), rows)
-        return back(window, *carry)
+        def window(a: Array) -> Array:
+            return jax.lax.dynamic_slice_in_dim(a, lag - k, num, axis=0)
+
+        return jax.vmap(back)(jax.tree.map(window, padded), *carry)
 
     nothing = jnp.zeros_like(laws.means), jnp.zeros_like(laws.covariances)
     slope, curvature = jax.lax.fori_loop(0, lag, one_row, nothing)
     last = np.minimum(np.arange(num) + lag, num - 1)
-    smoothed = jax.vmap(_smoothed)(laws, laws.log_sizes[last], slope, curvature)
-    mean, covariance = jax.vmap(lambda bank: bank_moments(bank, layout))(smoothed)
-    return smoothed, mean, covariance
+    return jax.vmap(_smoothed)(laws, laws.log_sizes[last], slope, curvature)
 
 
 def smooth_posterior(post: BlocksPosterior, lag: int | None = None) -> BlocksSmoother:
@@ -159,12 +152,10 @@ def smooth_posterior(post: BlocksPosterior, lag: int | None = None) -> BlocksSmo
     laws, layout = post._banks()
     used = jnp.where(post.seen[:, None], series.ys, jnp.nan)
     start, dynamics, sensor = model.start(), model.dynamics, model.sensor
-    given = start, laws, layout, dynamics, sensor, used, series.hops, series.single_hop
-    if lag is None:
-        out = smooth_exact(*given)
-    else:
-        out = smooth_lagged(*given, min(lag, series.ys.shape[0] - 1))
-    smoothed, mean, covariance = out
+    seen_ahead = None if lag is None else min(lag, series.ys.shape[0] - 1)
+    smoothed, mean, covariance = smooth_exact(
+        start, laws, layout, dynamics, sensor, used, series.hops, series.single_hop, seen_ahead
+    )
     return BlocksSmoother(
         filtered=post,
         laws=smoothed,

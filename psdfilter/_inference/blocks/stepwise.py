@@ -5,6 +5,7 @@ from abc import abstractmethod
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, Int
 
 from ..._checks import is_concrete
@@ -25,6 +26,16 @@ class AbstractStepwise(eqx.Module):
     @abstractmethod
     def _engine(self) -> str:
         """What filtered, for the summary."""
+
+    @property
+    @abstractmethod
+    def pit(self) -> Float[Array, "t *p"]:
+        """P(Y_t <= y_t | y before t), uniform on (0, 1) if the model is right."""
+
+    @property
+    def residuals(self) -> Float[Array, "t *p"]:
+        """Normal quantiles of `pit`: standard normal and independent if the model is right."""
+        return ndtri(self.pit)
 
     @property
     def log_likelihood(self) -> Float[Array, ""]:
