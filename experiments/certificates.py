@@ -22,9 +22,9 @@ import numpy as np
 jax.config.update("jax_enable_x64", True)
 
 from psdfilter import systems  # noqa: E402
-from psdfilter._inference.certificate import certificate  # noqa: E402
+from psdfilter._inference.certificate.certificate import certificate  # noqa: E402
 from psdfilter._inference.learn import learn  # noqa: E402
-from psdfilter._inference.refine import FineNodes  # noqa: E402
+from psdfilter._inference.nodes.refine import FineNodes  # noqa: E402
 from psdfilter._inference.run import run_filter  # noqa: E402
 
 NUMBERS = Path(__file__).parent / "results" / "certificates.json"

@@ -25,7 +25,7 @@ import numpy as np
 jax.config.update("jax_enable_x64", True)
 
 from psdfilter import systems  # noqa: E402
-from psdfilter._inference.hilbert import (  # noqa: E402
+from psdfilter._inference.certificate.hilbert import (  # noqa: E402
     birkhoff_coefficient,
     hilbert_distance,
     mixing_birkhoff,
@@ -33,7 +33,7 @@ from psdfilter._inference.hilbert import (  # noqa: E402
     tv_of_hilbert,
 )
 from psdfilter._inference.learn import learn  # noqa: E402
-from psdfilter._inference.nodes import fill_prior  # noqa: E402
+from psdfilter._inference.nodes.tables import fill_prior  # noqa: E402
 from psdfilter._inference.run import run_filter  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -1,88 +1,116 @@
-"""Functions of a model, compiled once for it.
+"""Compiled functions, in one place, shared by all models of equal sizes.
 
-A model has dozens of arrays and functions among its static parts: handing it to a compiled function
-at every call takes longer than many steps of a filter. Its arrays are therefore put in a row once,
-and the compiled function is kept with the model.
+A model has dozens of arrays and functions among its parts: to take it apart at every call takes
+longer than many steps of a filter. So a model is taken apart once, and what was found is kept for
+as long as it lives. Programs are kept by JAX, for shapes and static parts and not for models: a
+second model of the same sizes compiles nothing, and no data are held alive.
 """
 
+import weakref
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
 
 from .._checks import is_traced
-from .model import LearnedModel
-from .workspace import Workspace
 
-# Bytes of a model that are compiled in rather than handed over.
-_SMALL = 2**19
+T = TypeVar("T")
+
+_KEPT: dict[int, tuple[weakref.ref, dict[Hashable, Any]]] = {}
 
 
-class _Prepared:
-    """The arrays of a model and its workspace, in a row, and how to put them together again."""
+def remembered(owner: Any, key: Hashable, make: Callable[[], T]) -> T:
+    """make(), once for each owner and key; forgotten with the owner.
 
-    def __init__(self, model: LearnedModel):
-        """Tabulate the workspace of a concrete model."""
-        self.space = eqx.filter_jit(Workspace.of)(model.plan)
-        arrays, self.static = eqx.partition((model, self.space), eqx.is_array)
-        self.leaves, self.tree = jax.tree.flatten(arrays)
-        self.model = model
-        self.is_small = sum(leaf.nbytes for leaf in self.leaves) <= _SMALL
-        self.functions: dict[Hashable, Any] = {}
+    For what follows from a value alone, such as tables: `make` must not hold the owner itself.
+    """
+    at = id(owner)
+    entry = _KEPT.get(at)
+    if entry is None or entry[0]() is not owner:
+        entry = weakref.ref(owner, lambda _, kept=_KEPT: kept.pop(at, None)), {}
+        _KEPT[at] = entry
+    kept = entry[1]
+    if key not in kept:
+        kept[key] = make()
+    return kept[key]
 
-    def whole(self, leaves: Any) -> tuple[LearnedModel, Workspace]:
+
+class _Program:
+    """A function of a value whose arrays are given in a row, with everything static in it."""
+
+    def __init__(self, fn: Callable[..., Any], form: "_Form", options: tuple[Hashable, ...]):
+        self.fn, self.form, self.options = fn, form, options
+        self._hash = hash((fn, form.hash, options))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, _Program)
+            and self.fn is other.fn
+            and self.options == other.options
+            and self.form == other.form
+        )
+
+    def __call__(self, leaves: tuple[Any, ...], *args: Any) -> Any:
+        return self.fn(self.form.whole(leaves), *args, *self.options)
+
+
+class _Form:
+    """How to put the arrays of a value together again."""
+
+    def __init__(self, tree: Any, static: Any):
+        self.tree, self.static = tree, static
+        self.hash = hash((tree, tuple(jax.tree.leaves(static))))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Form) and (
+            self.tree == other.tree
+            and jax.tree.structure(self.static) == jax.tree.structure(other.static)
+            and jax.tree.leaves(self.static) == jax.tree.leaves(other.static)
+        )
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def whole(self, leaves: tuple[Any, ...]) -> Any:
         return eqx.combine(jax.tree.unflatten(self.tree, leaves), self.static)
 
 
-def _prepared(model: LearnedModel) -> _Prepared | None:
-    """What is kept with a model; None if the model is traced.
+class _Apart:
+    """A value taken apart: its arrays, its form, and the programs that were asked for."""
 
-    Models made from one another share their `sizing`: what is kept there is for one of them.
+    def __init__(self, value: Any):
+        arrays, static = eqx.partition(value, eqx.is_array)
+        leaves, tree = jax.tree.flatten(arrays)
+        self.leaves, self.form = tuple(leaves), _Form(tree, static)
+        self.programs: dict[Hashable, _Program] = {}
+
+    def program(self, fn: Callable[..., Any], options: tuple[Hashable, ...]) -> _Program:
+        key = fn, options
+        if key not in self.programs:
+            self.programs[key] = _Program(fn, self.form, options)
+        return self.programs[key]
+
+
+@partial(jax.jit, static_argnums=0)
+def _run(program: _Program, leaves: tuple[Any, ...], *args: Any) -> Any:
+    return program(leaves, *args)
+
+
+def call_compiled(
+    fn: Callable[..., Any], value: Any, *args: Any, options: tuple[Hashable, ...] = ()
+) -> Any:
+    """fn(value, *args, *options), compiled; inlined if the value is traced.
+
+    `fn` is a function of a module, not made anew for each call.
     """
-    kept = model.sizing.prepared
-    if kept is None or kept.model is not model:
-        if is_traced(model):
-            return None
-        with jax.ensure_compile_time_eval():
-            kept = _Prepared(model)
-        model.sizing.prepared = kept
-    return kept
-
-
-def compiled_into(
-    model: LearnedModel, name: Hashable, fn: Callable[..., Any]
-) -> Callable[..., Any]:
-    """args -> fn(model, workspace, *args), with the arrays of the model compiled in.
-
-    For one small step at a time: even putting the arrays of a model in a row takes longer.
-    """
-    kept = _prepared(model)
-    if kept is None:
-        space = Workspace.of(model.plan)
-        return lambda *args: fn(model, space, *args)
-    if name not in kept.functions:
-        kept.functions[name] = jax.jit(lambda *args: fn(model, kept.space, *args))
-    return kept.functions[name]
-
-
-def compiled_for(
-    model: LearnedModel, name: Hashable, fn: Callable[..., Any], *static: Any
-) -> Callable[..., Any]:
-    """args -> fn(model, workspace, *args, *static), compiled; inlined if the model is traced."""
-    kept = _prepared(model)
-    if kept is None:
-        space = Workspace.of(model.plan)
-        return lambda *args: fn(model, space, *args, *static)
-    if (name, static) not in kept.functions:
-
-        def run(leaves: Any, *args: Any) -> Any:
-            return fn(*kept.whole(leaves), *args, *static)
-
-        if kept.is_small:
-            compiled = jax.jit(lambda *args: run(kept.leaves, *args))
-        else:
-            compiled = partial(jax.jit(run), kept.leaves)
-        kept.functions[name, static] = compiled
-    return kept.functions[name, static]
+    known = _KEPT.get(id(value))
+    is_known = known is not None and known[0]() is value
+    if not is_known and is_traced(value):
+        return fn(value, *args, *options)
+    apart = remembered(value, _Apart, lambda: _Apart(value))
+    return _run(apart.program(fn, options), apart.leaves, *args)

@@ -1,109 +1,185 @@
-"""A learned model: a plan, the tables that fill it, and what was found out on the way."""
+"""What `learn` returns, whatever the engine: a value that every function of inference takes."""
 
-from typing import Any
+from abc import abstractmethod
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
-import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from .._density.anchors import TensorGrid
-from .._density.psd import GaussianPSD
+from .._density.psd import AbstractDensity
 from .._statespace.model import Inputs, StateSpaceModel
-from .contraction import backward_tensor
-from .joint import JointObservation
-from .nodes import (
-    TransitionTables,
-    apply_last_axes,
-    fill_transition,
-    learn_coefficients,
-    roots_on,
-)
-from .plan import Plan
-from .report import LearnReport
+from .ability import Ability, NotOffered
+from .laws import AbstractLaws
+from .report import Report
+from .series import Series
+from .trace import Ahead, Law, Moved, Observation, Seen, Smoothing, Trace
 
 
-class Sizing:
-    """Whether a plan has been sized by observations; if not, the model that data has led to.
+class AbstractModel(eqx.Module):
+    """A learned model. Frozen: what data decide about it makes another one (`sized`).
 
-    An object of its own, because a model is frozen and the first data it meets decide.
+    The functions of inference check their arguments and ask `abilities`; the methods here do not.
+    `row` is the row of inputs that belongs to a step.
     """
 
-    def __init__(self, by_observations: bool):
-        """Start without a resized model."""
-        self.by_observations = by_observations
-        self.resized: LearnedModel | None = None
-        self.prepared: Any = None  # functions compiled for this model, see compiled.py
-        self.stacked: Any = None  # tables of a transition that varies in time, see filled.py
-
-
-class LearnedModel(eqx.Module):
-    """What `learn` returns and every inference function takes.
-
-    The tables are those of a transition that does not vary in time; one that does is filled step by
-    step on the same plan.
-    """
-
-    ssm: StateSpaceModel
-    plan: Plan
-    prior_root: Float[Array, "..."]  # coefficients of sqrt p(x_0), one axis of anchors each
-    tables: TransitionTables | None
-    renormalize: bool = eqx.field(static=True)
-    report: LearnReport = eqx.field(static=True)
-    sizing: "Sizing" = eqx.field(static=True)
-    joint: JointObservation | None = None  # None: sqrt G(., y) is fitted for each observation
+    report: eqx.AbstractVar[Report]
+    engine: ClassVar[str]
 
     @property
+    @abstractmethod
     def dim(self) -> int:
         """Number of coordinates of the state."""
-        return self.ssm.dim
+
+    @property
+    @abstractmethod
+    def num_observed(self) -> int | None:
+        """Number of coordinates of an observation, if the model knows."""
+
+    @property
+    @abstractmethod
+    def abilities(self) -> frozenset[Ability]:
+        """What this model offers."""
 
     @property
     def tol(self) -> float:
         """The tolerance that was asked for."""
-        return self.plan.tol
+        return self.report.tol
 
-    @property
-    def prior(self) -> Float[Array, " n"]:
-        """The prior at the nodes, of mass one."""
-        return jnp.square(roots_on(self.plan.prior, self.prior_root, self.plan.nodes))
+    def why_not(self, ability: Ability) -> str | None:
+        """The cause, and the remedy, if something is missing for a reason of this model's own."""
+        del ability
+        return None
 
-    def tables_at(self, t=None, inputs: Inputs = None) -> TransitionTables:
-        """The transition into step t at the nodes."""
-        if self.tables is not None:
-            return self.tables
-        return maybe_renormalized(
-            self.plan, fill_transition(self.plan, self.ssm, t, inputs), self.renormalize
-        )
+    def sized(self, series: Series) -> "AbstractModel":
+        """The model for these data; itself unless they have something to decide."""
+        del series
+        return self
 
-    def transition_density(self, t=None, inputs: Inputs = None) -> tuple[GaussianPSD, ...]:
-        """The learned factors of Q as PSD models of (u_given, x_group), in unit coordinates."""
-        models = []
-        for part in self.plan.transitions:
-            coefficients, log_scale = learn_coefficients(self.plan, part, self.ssm, t, inputs)
-            regressions = (*part.given_regressions, *part.group_regressions)
-            grid = TensorGrid([r.anchors for r in regressions])
-            precision = jnp.stack([r.precision for r in regressions])
-            models.append(GaussianPSD(grid, coefficients.ravel(), precision, log_scale))
-        return tuple(models)
+    @abstractmethod
+    def start(self) -> Law:
+        """The law before anything has been seen."""
+
+    @abstractmethod
+    def predict(self, law: Law, step: Int[Array, ""], row: Inputs) -> tuple[Law, Moved]:
+        """One transition, into `step`."""
+
+    @abstractmethod
+    def update(
+        self, law: Law, y: Observation, step: Int[Array, ""], row: Inputs
+    ) -> tuple[Law, Seen]:
+        """Bayes' rule for one observation."""
+
+    @abstractmethod
+    def moments(self, law: Law) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+        """Mean and covariance."""
+
+    @abstractmethod
+    def density(self, law: Law) -> AbstractDensity:
+        """The law as a density in user units."""
+
+    @abstractmethod
+    def run(self, series: Series, keep: bool) -> Trace:
+        """The filter of a series; laws only if they are kept."""
+
+    @abstractmethod
+    def filtered(self, series: Series, trace: Trace) -> AbstractLaws:
+        """p(x_t | y_1 ... y_t), of a trace that has kept its laws."""
+
+    @abstractmethod
+    def predicted(self, series: Series, trace: Trace) -> AbstractLaws:
+        """p(x_t | y before t), likewise."""
+
+    @abstractmethod
+    def smooth(self, series: Series, trace: Trace, lag: int | None, keep: bool) -> Smoothing:
+        """p(x_t | y_1 ... y_T), or with a lag L p(x_t | y_1 ... y_{t+L})."""
+
+    @abstractmethod
+    def paths(
+        self, series: Series, trace: Trace, key: PRNGKeyArray, num: int
+    ) -> Float[Array, "n t d"]:
+        """Paths from the joint law of all states given all data."""
+
+    @abstractmethod
+    def ahead(self, last: Law, steps: Int[Array, " k"], rows: Inputs) -> Ahead:
+        """The laws after transitions into these steps, one after the other."""
+
+    def pair_law(self, series: Series, trace: Trace, laws: AbstractLaws, t: int) -> Array:
+        """p(x_t, x_{t+1} | all y) of smoothed laws, if it is on offer."""
+        raise NotOffered(self.engine, Ability.PAIRS)
+
+    def observed(self, laws: AbstractLaws, steps: Int[Array, " t"], rows: Inputs) -> Any:
+        """The laws of y for laws of x at the same steps, if they are on offer."""
+        raise NotOffered(self.engine, Ability.OBSERVED_LAWS)
+
+    def transforms(self, series: Series, trace: Trace) -> Float[Array, "t *p"]:
+        """P(Y_t <= y_t | y before t), if laws of y are on offer; NaN where y_t is missing."""
+        raise NotOffered(self.engine, Ability.OBSERVED_LAWS)
+
+    def observation_density(self, series: Series, trace: Trace, t: int) -> AbstractDensity:
+        """p(y_t | y before t), if that is a PSD model."""
+        raise NotOffered(self.engine, Ability.JOINT)
+
+    def frozen(self) -> "AbstractFrozen":
+        """Everything but the parameters, for likelihoods, if they are on offer."""
+        raise NotOffered(self.engine, Ability.GRADIENTS)
+
+    def refilled(self, frozen: "AbstractFrozen", ssm: StateSpaceModel) -> "AbstractModel":
+        """The learned model of another state-space model on the same plan."""
+        raise NotOffered(self.engine, Ability.GRADIENTS)
+
+    def resized(self, facts: Any, series: Series, which: int, inputs: Inputs) -> "AbstractModel":
+        """The model on a plan for one of the stacked series whose `evidence` had these facts."""
+        del facts, series, which, inputs
+        return self
 
 
-def row_masses(plan: Plan, tables: TransitionTables) -> Float[Array, "..."]:
-    """int Q(u, x) dx over the box at every node u, one axis for each coordinate."""
-    ones = tuple(
-        apply_last_axes(squares, tuple(plan.weights[a][None, :] for a in part.group))
-        for part, squares in zip(plan.transitions, tables.squares, strict=True)
-    )
-    single = jnp.ones((1,) * len(plan.nodes))
-    return backward_tensor(plan.structure, ones, single, plan.shape)
+class PlanCheck(NamedTuple):
+    """How well a frozen plan serves at a theta.
+
+    Attributes:
+        transition_error: int |Q - Q^| dx, averaged over where the states have been.
+        observation_error: largest delta_t, the one-step error of the fits of sqrt G.
+        mean_observation_error: mean of min(delta_t, 1): outliers are single steps.
+        lost: mean of 1 - D_t: mass that leaves the box in a step.
+        failed: whether some step had no likelihood at all.
+    """
+
+    transition_error: Float[Array, ""]
+    observation_error: Float[Array, ""]
+    mean_observation_error: Float[Array, ""]
+    lost: Float[Array, ""]
+    failed: Array
 
 
-def maybe_renormalized(plan: Plan, tables: TransitionTables, wanted: bool) -> TransitionTables:
-    """Q(u, x) / int Q(u, x) dx, if asked for."""
-    if not wanted:
-        return tables
-    scaled = []
-    for part, rows, squares in zip(plan.transitions, tables.rows, tables.squares, strict=True):
-        mass = apply_last_axes(squares, tuple(plan.weights[a][None, :] for a in part.group))
-        scale = 1.0 / jnp.where(mass > 0, mass, 1.0)
-        scaled.append((rows * jnp.sqrt(scale), squares * scale))
-    return TransitionTables(tuple(r for r, _ in scaled), tuple(s for _, s in scaled))
+class AbstractFrozen(eqx.Module):
+    """What a learned model has decided, apart from the numbers of its state-space model.
+
+    Pure functions of a state-space model whose numbers may be traced.
+    """
+
+    has_plan: ClassVar[bool]  # whether there is one that can cease to serve
+
+    @abstractmethod
+    def increments(
+        self, ssm: StateSpaceModel, series: Series, forward: bool
+    ) -> Float[Array, "s t"]:
+        """log p(y_t | y before t) of stacked series.
+
+        `forward`: for forward differentiation, which cannot pass through a custom reverse pass.
+        """
+
+    @abstractmethod
+    def evidence(
+        self, ssm: StateSpaceModel, series: Series
+    ) -> tuple[Float[Array, ""], PlanCheck, Any]:
+        """The sum of all increments, how well the plan serves, and facts for `resized`."""
+
+    def merged(self, other: "AbstractFrozen") -> "AbstractFrozen":
+        """A plan that serves wherever one of both does."""
+        del other
+        return self
+
+    def unresolved(self, facts: Any) -> Float[Array, "s t"] | None:
+        """delta_t of every step, where the plan may fail to resolve an observation."""
+        del facts
+        return None

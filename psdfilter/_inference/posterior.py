@@ -1,87 +1,87 @@
-"""What inference returns: summaries at hand, densities and quantiles when asked for."""
+"""What inference returns, one class for each question: summaries at hand, the rest when asked."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jax.scipy.special import ndtri
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from .._checks import Numbers, as_count, as_key, is_concrete
-from .plan import Plan
-from .refine import FineNodes, fine_nodes
-from .summaries import axis_marginal, check_level, draw, graded_quantiles
-from .workspace import moment_features as moment_features
+from .._density.moments import mode as mode_of
+from .._density.psd import AbstractDensity
+from .._statespace.model import Inputs
+from .ability import Ability
+from .laws import AbstractLaws, central_levels, checked_index, quantiles_of
+from .model import AbstractModel
+from .registry import engine_of, require
+from .series import Series
+from .trace import Moments, Trace
+
+_NO_LAWS = 'this needs the densities: filter with keep="densities" instead of "summaries"'
 
 
-def moments_from_features(
-    plan: Plan, features: Float[Array, "t k"]
-) -> tuple[Float[Array, "t d"], Float[Array, "t d d"]]:
-    """Mean and covariance in user units."""
-    dim = len(plan.nodes)
-    unit_mean = features[:, :dim]
-    rows, columns = np.triu_indices(dim)
-    second = jnp.zeros((features.shape[0], dim, dim)).at[:, rows, columns].set(features[:, dim:])
-    second = second.at[:, columns, rows].set(features[:, dim:])
-    unit_covariance = second - unit_mean[:, :, None] * unit_mean[:, None, :]
-    scale = plan.box.half_width
-    mean = plan.box.center[None, :] + scale[None, :] * unit_mean
-    return mean, unit_covariance * jnp.outer(scale, scale)[None]
-
-
-def moments_on(
-    points: Float[Array, "n d"], shares: Float[Array, "t n"]
-) -> tuple[Float[Array, "t d"], Float[Array, "t d d"]]:
-    """Mean and covariance of points under rows of weights that sum to one."""
-    mean = shares @ points
-    delta = points[None] - mean[:, None, :]
-    return mean, jnp.einsum("tn,tni,tnj->tij", shares, delta, delta)
-
-
-class AbstractPosterior(eqx.Module):
-    """Laws of the state at T times, as densities on quadrature nodes.
-
-    All results are in user units. `mean` (T, d) and `covariance` (T, d, d) are at hand; everything
-    else is computed when asked for, on finer nodes than the recursion used.
-    """
-
-    model: eqx.AbstractVar[Any]
-    mean: eqx.AbstractVar[Array]
-    covariance: eqx.AbstractVar[Array]
+class AbstractResult(eqx.Module):
+    """Laws at T times, in user units. `mean` (T, d) and `covariance` (T, d, d) are at hand."""
 
     @abstractmethod
-    def _values_on(self, fine: FineNodes) -> Float[Array, "t n"]:
-        """Densities in unit coordinates on other nodes, for all times."""
+    def moments(self) -> Moments:
+        """Means and covariances of all times."""
+
+    @property
+    def mean(self) -> Float[Array, "t d"]:
+        """Of every time."""
+        return self.moments().mean
+
+    @property
+    def covariance(self) -> Float[Array, "t d d"]:
+        """Of every time."""
+        return self.moments().covariance
 
     @property
     @abstractmethod
-    def _times(self) -> Array:
-        """When the laws are those of, (T,)."""
+    def laws(self) -> AbstractLaws:
+        """The laws, in the form of the engine."""
 
+    @property
     @abstractmethod
-    def _facts(self) -> dict[str, float]:
-        """Numbers about all of it, for the summary and for attributes."""
+    def times(self) -> Array:
+        """When the laws are those of, in transitions from the prior, (T,)."""
 
-    def quantile(self, q: Numbers) -> Float[Array, "t d"]:
+    @property
+    @abstractmethod
+    def facts(self) -> dict[str, float | str]:
+        """Numbers about all of it, for the summary and for attributes of data sets."""
+
+    def quantile(self, q: Numbers) -> Float[Array, "*k t d"]:
         """The q-quantile of every coordinate at every time; a leading axis for several q."""
-        levels = jnp.asarray(q, dtype=jnp.float64)
-        check_level(np.asarray(q, dtype=float))
-        values = _quantiles(self, levels.ravel())
-        return values[0] if levels.ndim == 0 else values.reshape(*levels.shape, *values.shape[1:])
+        return quantiles_of(self.laws, q)
 
     def interval(self, mass: float = 0.9) -> tuple[Float[Array, "t d"], Float[Array, "t d"]]:
         """Lower and upper end of the central interval of the given mass."""
-        if not 0 < mass < 1:
-            raise ValueError(f"mass must lie in (0, 1), got {mass}")
-        ends = self.quantile([0.5 * (1 - mass), 0.5 * (1 + mass)])
+        ends = self.quantile(central_levels(mass))
         return ends[0], ends[1]
+
+    def cdf(self, x: Numbers) -> Float[Array, "t d"]:
+        """P(x_t,l <= x_l) of every coordinate l at every time, for one x (d,) or x (T, d)."""
+        points = jnp.asarray(x, dtype=jnp.float64)
+        points = points if points.ndim == 2 else points.reshape(1, -1)
+        return self.laws.cdfs(jnp.broadcast_to(points, self.mean.shape))
 
     def expect(self, fn: Callable[[Array], Any]) -> Array:
         """E[fn(x_t)] for every t; fn takes one state (d,)."""
-        return _expectations(self, fn)
+        return self.laws.expectations(fn)
+
+    def density(self, t: int) -> AbstractDensity:
+        """The law at index t, a function of x (..., d): never negative, of mass one."""
+        return self.laws.density(checked_index("t", t, self.mean.shape[0]))
+
+    def sample(self, *, key: PRNGKeyArray, num: int) -> Float[Array, "n t d"]:
+        """Independent draws from the law of every time, (num, T, d)."""
+        return self.laws.draws(as_key("key", key), as_count("num", num))
 
     def to_xarray(self, quantiles: Sequence[float] = (0.05, 0.5, 0.95)) -> Any:
         """Mean, standard deviation, covariance and quantiles as an xarray Dataset.
@@ -95,15 +95,14 @@ class AbstractPosterior(eqx.Module):
         except ImportError as error:
             raise ImportError("to_xarray needs xarray: pip install 'psdfilter[frames]'") from error
         mean, covariance = np.asarray(self.mean), np.asarray(self.covariance)
-        deviation = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
         numbers = np.arange(mean.shape[1])
         fields: dict[str, Any] = {
             "mean": (("time", "state"), mean),
-            "sd": (("time", "state"), deviation),
+            "sd": (("time", "state"), _deviations(covariance)),
             "covariance": (("time", "state", "other_state"), covariance),
         }
         coordinates: dict[str, Any] = {
-            "time": np.asarray(self._times),
+            "time": np.asarray(self.times),
             "state": numbers,
             "other_state": numbers,
         }
@@ -111,160 +110,318 @@ class AbstractPosterior(eqx.Module):
             values = np.asarray(self.quantile(list(quantiles)))
             fields["quantiles"] = (("quantile", "time", "state"), values)
             coordinates["quantile"] = list(quantiles)
-        return xarray.Dataset(fields, coords=coordinates, attrs=self._facts())
+        return xarray.Dataset(fields, coords=coordinates, attrs=self.facts)
 
     def __str__(self) -> str:
         if not is_concrete(self.mean):
             return f"{type(self).__name__}(traced)"
         num, dim = self.mean.shape
-        times = np.asarray(self._times)
+        times = np.asarray(self.times)
         rows = {
             "times": f"{num}, from {times[0]} to {times[-1]}; state of {dim} coordinates",
-            **{name: f"{value:.6g}" for name, value in self._facts().items()},
+            **{name: _shown(value) for name, value in self.facts.items()},
             "last mean": np.array2string(np.asarray(self.mean[-1]), precision=6),
-            "last sd": np.array2string(
-                np.sqrt(np.diagonal(np.asarray(self.covariance[-1]))), precision=6
-            ),
+            "last sd": np.array2string(_deviations(np.asarray(self.covariance))[-1], precision=6),
         }
         width = 2 + max(len(name) for name in rows)
         lines = [f"{name.replace('_', ' '):<{width}}{value}" for name, value in rows.items()]
         return "\n".join([type(self).__name__, *lines])
 
 
-class AbstractFilterPosterior(AbstractPosterior):
-    """Laws of the state given the past and the present, from whichever engine."""
+def _shown(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.6g}"
 
-    series: eqx.AbstractVar[Any]
-    log_likelihoods: eqx.AbstractVar[Array]
-    codes: eqx.AbstractVar[Array]
-    log_kept: eqx.AbstractVar[Array]
-    log_normalizers: eqx.AbstractVar[Array]
-    seen: eqx.AbstractVar[Array]
 
-    @abstractmethod
-    def on_nodes(self) -> Any:
-        """The same filter as the node engine has it, which knows laws of y and certificates."""
+def _deviations(covariance: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1))
+
+
+class Observations(AbstractResult):
+    """Laws of y at K times.
+
+    Attributes:
+        leak: mass of y outside of where it is said to live, (K,).
+    """
+
+    summary: Moments
+    leak: Float[Array, " k"]
+    given: AbstractLaws
+    at: Int[Array, " k"]
+
+    def moments(self) -> Moments:
+        """As they were given."""
+        return self.summary
+
+    @property
+    def laws(self) -> AbstractLaws:
+        """The laws."""
+        return self.given
+
+    @property
+    def times(self) -> Array:
+        """When."""
+        return self.at
+
+    @property
+    def facts(self) -> dict[str, float | str]:
+        """The mass that is not where y is said to live."""
+        return {"largest_leak": float(jnp.max(self.leak))}
+
+
+def _observations(
+    model: AbstractModel, laws: AbstractLaws, steps: Int[Array, " t"], rows: Inputs
+) -> Observations:
+    require(model, Ability.OBSERVED_LAWS)
+    seen = model.observed(laws, steps, rows)
+    return Observations(Moments(seen.mean, seen.covariance), seen.leak, seen, steps)
+
+
+class Posterior(AbstractResult):
+    """p(x_t | y_1 ... y_t) for t = 1 ... T, from whichever engine."""
+
+    model: AbstractModel
+    series: Series
+    trace: Trace
+
+    def moments(self) -> Moments:
+        """Those of the trace."""
+        return Moments(self.trace.mean, self.trace.covariance)
+
+    @property
+    def laws(self) -> AbstractLaws:
+        """The filtered laws, in the form of the engine."""
+        return self.model.filtered(self.series, self._kept())
+
+    def _kept(self) -> Trace:
+        if self.trace.laws is None:
+            raise ValueError(_NO_LAWS)
+        return self.trace
+
+    @property
+    def log_likelihoods(self) -> Float[Array, " t"]:
+        """log Z_t, zero where y_t is missing, -inf where it is impossible."""
+        return self.trace.log_likelihoods
 
     @property
     def log_likelihood(self) -> Float[Array, ""]:
         """sum_t log Z_t."""
-        return jnp.sum(self.log_likelihoods)
+        return jnp.sum(self.trace.log_likelihoods)
+
+    @property
+    def log_kept(self) -> Float[Array, " t"]:
+        """log of the predicted mass where the state lives; zero on all of R^d."""
+        return self.trace.log_kept
 
     @property
     def log_predictive(self) -> Float[Array, ""]:
         """sum_t log(Z_t / D_t), normalised: D_t is int G^ Q^ pi_{t-1} over the boxes of x and y.
 
-        With observation="joint" each factor is a density of y_t on observation_box. With "each",
+        With a joint model of (x, y) each factor is a density of y_t on observation_box. Otherwise
         G^ is not known for other y than those seen, and D_t is the predicted mass on the state box.
         """
-        return jnp.sum(jnp.where(self.seen, self.log_likelihoods - self.log_normalizers, 0.0))
-
-    def sample(self, *, key: PRNGKeyArray, num: int) -> Float[Array, "k t d"]:
-        """Independent draws from every marginal, (num, T, d); paths come from the smoother."""
-        return checked_sample(self, key, num)
+        gained = self.trace.log_likelihoods - self.trace.log_normalizers
+        return jnp.sum(jnp.where(self.trace.seen, gained, 0.0))
 
     @property
-    def predicted_observations(self) -> Any:
-        """The law of y_t given y before t, for every t; needs `observation_box`."""
-        from .observations import predictive_laws
-
-        return predictive_laws(self.on_nodes())
-
-    def observation_density(self, t: int) -> Any:
-        """p(y_t | y before t), a `GaussianPSD` in y; for models with observation="joint"."""
-        from .observations import observation_density
-
-        return observation_density(self.on_nodes(), t)
+    def codes(self) -> Int[Array, " t"]:
+        """Outcome of each step, 0 if fine; see `explain`."""
+        return self.trace.codes
 
     @property
-    def pit(self) -> Float[Array, " t"]:
-        """P(Y_t <= y_t | y before t), uniform on (0, 1) if the model is right."""
-        from .observations import probability_transforms
-
-        return probability_transforms(self.on_nodes())
+    def seen(self) -> Array:
+        """Whether the observation was used, (T,)."""
+        return self.trace.seen
 
     @property
-    def residuals(self) -> Float[Array, " t"]:
+    def times(self) -> Array:
+        """Times of the observations, in transitions from the prior."""
+        return self.series.steps
+
+    def mode(self, t: int) -> Float[Array, " d"]:
+        """Where the density at index t is largest."""
+        return mode_of(self.density(t))  # pyright: ignore[reportArgumentType]
+
+    def predictive_density(self, t: int) -> AbstractDensity:
+        """The density of x_t given y before t."""
+        index = checked_index("t", t, self.series.num)
+        return self.model.predicted(self.series, self._kept()).density(index)
+
+    @property
+    def predicted_observations(self) -> Observations:
+        """The law of y_t given y before t, for every t."""
+        require(self.model, Ability.OBSERVED_LAWS)
+        laws = self.model.predicted(self.series, self._kept())
+        return _observations(self.model, laws, self.series.steps, self.series.rows)
+
+    def observation_density(self, t: int) -> AbstractDensity:
+        """p(y_t | y before t), a `GaussianPSD` in y; for a joint model of (x, y)."""
+        require(self.model, Ability.JOINT)
+        index = checked_index("t", t, self.series.num)
+        return self.model.observation_density(self.series, self._kept(), index)
+
+    @property
+    def pit(self) -> Float[Array, "t *p"]:
+        """P(Y_t <= y_t | y before t), uniform on (0, 1) if the model is right; NaN if missing."""
+        require(self.model, Ability.OBSERVED_LAWS)
+        return self.model.transforms(self.series, self._kept())
+
+    @property
+    def residuals(self) -> Float[Array, "t *p"]:
         """Normal quantiles of `pit`: standard normal and independent if the model is right."""
-        from .observations import residuals
+        eps = jnp.finfo(jnp.float64).eps
+        return ndtri(jnp.clip(self.pit, eps, 1 - eps))
 
-        return residuals(self.on_nodes())
+    @property
+    def error_estimates(self) -> Float[Array, " t"]:
+        """Estimated total variation to the exact filter, int |p - q|, at every t; no bound."""
+        require(self.model, Ability.ERRORS)
+        return engine_of(self.model).errors(self.model, self.series, self._kept())
+
+    @property
+    def error_estimate(self) -> Float[Array, ""]:
+        """The largest of `error_estimates`."""
+        return jnp.max(self.error_estimates)
 
     @property
     def certificate(self) -> Any:
         """What can be proved about the error, and what can be estimated; see the guide."""
-        from .certificate import certificate
-
-        return certificate(self.on_nodes())
-
-    @property
-    def error_estimate(self) -> Float[Array, ""]:
-        """Largest total variation between these densities and those of a finer filter.
-
-        Runs the filter again on a plan for a thirtieth of the tolerance: an estimate from the data
-        at hand, not a bound.
-        """
-        return jnp.max(self.error_estimates)
+        require(self.model, Ability.CERTIFICATE)
+        return engine_of(self.model).certify(self.model, self.series, self._kept())
 
     @property
-    def error_estimates(self) -> Float[Array, " t"]:
-        """`error_estimate` for every t."""
-        from .estimate import estimate_errors
-
-        return estimate_errors(self)
-
-    @property
-    def _times(self) -> Array:
-        return self.series.steps
-
-    def _facts(self) -> dict[str, float]:
-        return {
+    def facts(self) -> dict[str, float | str]:
+        """For the summary."""
+        facts = {
+            "engine": self.model.engine,
             "log_likelihood": float(self.log_likelihood),
             "tolerance": self.model.tol,
             "not_used": int(np.sum(~np.asarray(self.seen))),
             "bad_codes": int(np.sum(np.asarray(self.codes) != 0)),
             "least_mass_kept_in_box": float(jnp.exp(jnp.min(self.log_kept))),
         }
+        if self.trace.errors is not None:
+            facts["largest_error_of_a_step"] = float(jnp.max(self.trace.errors))
+        return facts
 
 
-@eqx.filter_jit
-def _quantiles(post: AbstractPosterior, levels: Float[Array, " k"]) -> Float[Array, "k t d"]:
-    fine = fine_nodes(post.model)
-    values = post._values_on(fine)
-    box = post.model.plan.box
-    columns = []
-    for axis in range(len(fine.shape)):
-        line = axis_marginal(values, fine.shape, fine.weights, axis)
-        q = jnp.broadcast_to(levels[None, :], (line.shape[0], levels.size))
-        z = graded_quantiles(line, q, fine.nodes[axis], fine.weights[axis])
-        columns.append(box.center[axis] + box.half_width[axis] * z.T)
-    return jnp.stack(columns, axis=-1)
+class Smoothed(AbstractResult):
+    """p(x_t | y_1 ... y_T) for every t, and paths from their joint law.
+
+    With a lag L, p(x_t | y_1 ... y_{t+L}) instead: every row has seen L rows more than itself.
+
+    Attributes:
+        filtered: the filter that came before, whose likelihood is its own.
+        method: how, in a word or two.
+        lag: L, or None.
+    """
+
+    filtered: Posterior
+    summary: Moments
+    given: AbstractLaws | None
+    method: str = eqx.field(static=True)
+    lag: int | None = eqx.field(static=True, default=None)
+
+    def moments(self) -> Moments:
+        """As they were given."""
+        return self.summary
+
+    @property
+    def model(self) -> AbstractModel:
+        """The learned model."""
+        return self.filtered.model
+
+    @property
+    def laws(self) -> AbstractLaws:
+        """The smoothed laws, in the form of the engine."""
+        if self.given is None:
+            raise ValueError(_NO_LAWS)
+        return self.given
+
+    @property
+    def log_likelihood(self) -> Float[Array, ""]:
+        """That of the filter."""
+        return self.filtered.log_likelihood
+
+    @property
+    def log_likelihoods(self) -> Float[Array, " t"]:
+        """Those of the filter."""
+        return self.filtered.log_likelihoods
+
+    @property
+    def times(self) -> Array:
+        """Those of the filter."""
+        return self.filtered.times
+
+    def sample(self, *, key: PRNGKeyArray, num: int) -> Float[Array, "n t d"]:
+        """Paths x_1 ... x_T from their joint law, (num, T, d), by backward sampling."""
+        if self.lag is not None:
+            raise ValueError(
+                "sample draws whole paths, which a smoother with a lag has no law of: see "
+                "sample_marginals, or smooth without a lag"
+            )
+        post, count = self.filtered, as_count("num", num)
+        return post.model.paths(post.series, post.trace, as_key("key", key), count)
+
+    def sample_marginals(self, *, key: PRNGKeyArray, num: int) -> Float[Array, "n t d"]:
+        """Independent draws from the law of every time, (num, T, d)."""
+        return self.laws.draws(as_key("key", key), as_count("num", num))
+
+    def pair_law(self, t: int) -> Float[Array, "n n"]:
+        """p(x_t, x_{t+1} | all y) at the nodes of the recursion, unit coordinates, mass one.
+
+        With a lag L, given y_1 ... y_{t+L}.
+        """
+        require(self.model, Ability.PAIRS)
+        post, num = self.filtered, self.filtered.series.num
+        if not 0 <= t < num - 1:
+            raise ValueError(f"t must lie in 0..{num - 2}, got {t}")
+        if int(post.series.hops[t + 1]) != 1:
+            raise ValueError(f"t must have exactly one transition after it, got t = {t}")
+        return post.model.pair_law(post.series, post.trace, self.laws, t)
+
+    @property
+    def facts(self) -> dict[str, float | str]:
+        """For the summary."""
+        lag = {} if self.lag is None else {"lag": self.lag}
+        return {**self.filtered.facts, "method": self.method, **lag}
 
 
-@eqx.filter_jit
-def _expectations(post: AbstractPosterior, fn: Callable[[Array], Any]) -> Array:
-    fine = fine_nodes(post.model)
-    values = post._values_on(fine) * fine.flat_weights()[None, :]
-    shares = values / jnp.sum(values, axis=1, keepdims=True)
-    image = jax.vmap(lambda x: jnp.asarray(fn(x), dtype=jnp.float64))(fine.points(post.model))
-    return jnp.tensordot(shares, image, axes=1)
+class Forecast(AbstractResult):
+    """p(x_{T+k} | y_1 ... y_T) for k = 1 ... K.
 
+    Attributes:
+        log_kept: log of the mass that each transition keeps where the state lives.
+        codes: outcome of each step, 0 if fine.
+    """
 
-@eqx.filter_jit
-def sample_marginals(post: AbstractPosterior, key: PRNGKeyArray, num: int) -> Float[Array, "k t d"]:
-    """Independent draws from the law of every time."""
-    fine = fine_nodes(post.model)
-    values = post._values_on(fine)
-    box = post.model.plan.box
-    keys = jax.random.split(key, (num, values.shape[0]))
+    model: AbstractModel
+    summary: Moments
+    given: AbstractLaws
+    steps: Int[Array, " k"]
+    rows: Inputs
+    log_kept: Float[Array, " k"]
+    codes: Int[Array, " k"]
 
-    def one(line: Float[Array, " n"], draw_key: PRNGKeyArray) -> Float[Array, " d"]:
-        z = draw(line, fine.nodes, fine.weights, draw_key)
-        return box.center + box.half_width * z
+    def moments(self) -> Moments:
+        """As they were given."""
+        return self.summary
 
-    return jax.lax.map(lambda ks: jax.vmap(one)(values, ks), keys)
+    @property
+    def laws(self) -> AbstractLaws:
+        """The laws, in the form of the engine."""
+        return self.given
 
+    @property
+    def times(self) -> Array:
+        """When, in transitions from the prior."""
+        return self.steps
 
-def checked_sample(post: AbstractPosterior, key: Any, num: int) -> Float[Array, "k t d"]:
-    """Check, then draw."""
-    return sample_marginals(post, as_key("key", key), as_count("num", num))
+    @property
+    def observations(self) -> Observations:
+        """The laws of y at the same times."""
+        return _observations(self.model, self.given, self.steps, self.rows)
+
+    @property
+    def facts(self) -> dict[str, float | str]:
+        """For the summary."""
+        return {"engine": self.model.engine, "tolerance": self.model.tol}

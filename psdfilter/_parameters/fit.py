@@ -11,9 +11,10 @@ import scipy.stats
 from jaxtyping import Array, Float
 
 from .._checks import Numbers, as_count
+from .._inference.engine import AbstractEngine
 from .._learning.progress import Bar
 from .._statespace.model import Inputs
-from .cores import Build
+from .core import Build
 from .likelihood import Likelihood, likelihood
 from .maximize import LogPrior, Objective, maximize
 from .profile import Profile, profile_likelihood
@@ -129,7 +130,7 @@ def fit(
     first: str = "predict",
     inputs: Inputs = None,
     times: Any = None,
-    engine: str = "auto",
+    engine: str | AbstractEngine = "auto",
     max_steps: int = 200,
     max_plans: int = 12,
     progress: bool | None = None,

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,25 +11,22 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import Numbers, is_traced
-from .._inference.evidence import Constants, Evidence
-from .._inference.learn import learn_in_steps
-from .._inference.model import LearnedModel
-from .._inference.resizing import paths_through, resized_along
+from .._inference.ability import Ability, NotOffered
+from .._inference.engine import AbstractEngine
+from .._inference.learn import choose_engine
+from .._inference.model import AbstractFrozen, AbstractModel, PlanCheck
+from .._inference.posterior import Posterior
+from .._inference.report import Report
 from .._inference.run import run_filter
 from .._inference.series import as_series
-from .._inference.typical import TypicalPaths
 from .._statespace.model import Inputs, StateSpaceModel
-from .cores import AbstractCore, BlocksCore, Build, NodesCore, PlanCheck
-from .covering import covering_ssm, merged_plan
+from .core import Build, Core
+from .covering import covering_ssm
 from .stacking import stack_series
 from .theta import Theta, as_theta, names_of
 
 # Mean error of a step above which a likelihood says nothing.
 _MAX_MEAN_ERROR = 0.05
-
-# Sizes of grids are multiples of this, by dimension: plans at other thetas, or for other data, then
-# often have the same, and need not be compiled again.
-_MULTIPLES = {1: 8, 2: 4}
 
 
 class PlanWarning(UserWarning):
@@ -37,12 +34,12 @@ class PlanWarning(UserWarning):
 
 
 @eqx.filter_jit
-def _increments(core: AbstractCore, theta: Theta) -> list[Float[Array, " t"]]:
+def _increments(core: Core, theta: Theta) -> list[Float[Array, " t"]]:
     return core.increments(theta)
 
 
 @eqx.filter_jit
-def _run(core: AbstractCore, theta: Theta) -> tuple[Float[Array, ""], PlanCheck, Evidence | None]:
+def _run(core: Core, theta: Theta) -> tuple[Float[Array, ""], PlanCheck, Any]:
     return core.run(theta)
 
 
@@ -54,10 +51,10 @@ class Likelihood(eqx.Module):
     `jax.grad`, `jax.hessian`, `jax.vmap` and samplers work on it.
     """
 
-    core: AbstractCore
+    core: Core
+    learned: AbstractModel  # at `theta`
     theta: Theta  # where the plan was made
     tol: float = eqx.field(static=True)
-    report: Any = eqx.field(static=True)  # of the model at `theta`
     settings: "Settings" = eqx.field(static=True)
     unresolved: float = eqx.field(static=True, default=0.0)  # mean observation error at `theta`
 
@@ -105,15 +102,21 @@ class Likelihood(eqx.Module):
         # A grid that is too coarse can also create mass.
         return (
             (check.transition_error <= limit)
-            & (jnp.abs(check.lost) <= 2 * getattr(self.report, "leak", 0.0) + limit)
+            & (jnp.abs(check.lost) <= 2 * self.report.leak + limit)
             & ~check.failed
         )
 
-    def model(self, theta: Theta) -> Any:
-        """The learned model at theta on this plan, for filtering, smoothing and forecasting."""
-        return self.core.model(as_theta("theta", theta), self.report)
+    @property
+    def report(self) -> Report:
+        """Of the model where the plan was made."""
+        return self.learned.report
 
-    def posterior(self, theta: Theta) -> Any:
+    def model(self, theta: Theta) -> AbstractModel:
+        """The learned model at theta on this plan, for filtering, smoothing and forecasting."""
+        ssm = self.core.build(as_theta("theta", theta))
+        return self.learned.refilled(self.core.frozen, ssm)
+
+    def posterior(self, theta: Theta) -> Posterior | list[Posterior]:
         """The filter at theta; a list of them for several series."""
         model, settings = self.model(theta), self.settings
         posts = [
@@ -199,7 +202,7 @@ def likelihood(
     inputs: Inputs = None,
     times: Any = None,
     cover: Sequence[Theta] = (),
-    engine: str = "auto",
+    engine: str | AbstractEngine = "auto",
 ) -> Likelihood:
     """log p(y_1 ... y_T; theta) as a function of theta, differentiable and compiled once.
 
@@ -214,7 +217,7 @@ def likelihood(
         times: likewise.
         cover: further thetas that the plan has to serve too: the box holds all their boxes, and
             each axis takes the finest of their grids.
-        engine: as for `learn`: "nodes" or "blocks", or "auto" to let the model at `theta` decide.
+        engine: as for `learn`; "auto" lets the model at `theta` decide.
     """
     if not callable(build):
         raise ValueError(f"build must be a function of theta, got {type(build).__name__}")
@@ -228,50 +231,73 @@ def likelihood(
     ssms = covering_ssm(build, thetas)
     tol = default_tol(ssms[0].dim) if tol is None else tol
     keywords = {"first": first, "inputs": inputs, "times": times, "cover": tuple(cover)}
-    if engine not in ("auto", "nodes", "blocks"):
-        raise ValueError(f'engine must be "auto", "nodes" or "blocks", got {engine!r}')
-    keywords["engine"] = engine
-    settings = Settings(ys, keywords)
-    each = settings.each()
-    longest = int(np.argmax([len(y) for y, _, _ in each]))
-    rows = each[longest][1]
-
-    multiple = _MULTIPLES.get(ssms[0].dim, 2)
-
-    def learned(ssm: StateSpaceModel, at: Theta, chosen: str) -> Any:
-        model = learn_in_steps(ssm, tol, multiple, chosen, rows)
-        if not isinstance(model, LearnedModel):
-            return model
-        # A filter on the first plan shows where the states of these data were.
-        paths = _paths(_nodes_core(build, model, each, first), at, longest)
-        return resized_along(model, paths, rows, multiple)
-
-    def made_on(model: Any) -> Likelihood:
-        core = _nodes_core(build, model, each, first)
-        _, check, out = _run(core, theta)
-        assert out is not None
-        _warn_of_outliers(np.asarray(out.observation_errors), core.rows, float(tol))
-        unresolved = float(check.mean_observation_error)
-        return Likelihood(core, theta, float(tol), model.report, settings, unresolved)
-
-    model = learned(ssms[0], theta, engine)
-    if not isinstance(model, LearnedModel):
-        core = _blocks_core(build, each, first, float(tol))
-        return Likelihood(core, theta, float(tol), model.report, settings)
-    made = made_on(model)
+    settings = Settings(ys, {**keywords, "engine": engine})
+    chosen, reason = choose_engine(ssms[0], tol, engine)
+    if Ability.GRADIENTS not in chosen.abilities:
+        raise NotOffered(chosen.name, Ability.GRADIENTS, ': take "nodes", "exact" or "mixture"')
+    maker = _Maker(build, settings, chosen.rounded(ssms[0].dim), float(tol), reason)
+    model = maker.learned(ssms[0], theta)
+    made = maker.made_on(model, model.frozen(), theta)
     for other, ssm in zip(thetas[1:], ssms[1:], strict=True):
         if not bool(made.serves(made.value_and_check(other)[1], 1.0)):
-            model = merged_plan([model, learned(ssm, other, "nodes")])
-            made = made_on(model)
+            there = maker.learned(ssm, other)
+            frozen = made.core.frozen.merged(there.frozen())
+            model = max((made.learned, there), key=lambda m: m.report.leak)
+            made = maker.made_on(model.refilled(frozen, ssms[0]), frozen, theta)
     return made
 
 
-def _nodes_core(build: Build, model: LearnedModel, each: list[Any], first: str) -> NodesCore:
-    parts = [as_series(model, y, first, rows, at)[0] for y, rows, at in each]
-    series, places = stack_series(parts)
-    constants = eqx.filter_jit(Constants.of)(model.plan)
-    rows = tuple(tuple(at.tolist()) for at in places)
-    return NodesCore(build, model.plan, constants, series, rows)
+class _Maker(NamedTuple):
+    """What all plans of a likelihood have in common."""
+
+    build: Build
+    settings: Settings
+    engine: AbstractEngine
+    tol: float
+    reason: str
+
+    def core(self, frozen: AbstractFrozen, num_observed: int | None) -> Core:
+        """The core of a plan for these data."""
+        first = self.settings.keywords["first"]
+        parts = [
+            as_series(y, num_observed, first=first, inputs=rows, times=at)
+            for y, rows, at in self.settings.each()
+        ]
+        series, places = stack_series(parts)
+        rows = tuple(tuple(at.tolist()) for at in places)
+        return Core(self.build, frozen, series, rows)
+
+    def learned(self, ssm: StateSpaceModel, theta: Theta) -> AbstractModel:
+        """The model at theta, sized by the longest of the series."""
+        if ssm.vectorized:
+            raise ValueError(
+                "build must return a model written in JAX: one of NumPy functions cannot be traced"
+            )
+        each = self.settings.each()
+        longest = int(np.argmax([len(y) for y, _, _ in each]))
+        ys, rows, at = each[longest]
+        model = self.engine.learn(ssm, self.tol, inputs=rows, reason=self.reason)
+        frozen = model.frozen()
+        if not frozen.has_plan:
+            first = self.settings.keywords["first"]
+            return model.sized(
+                as_series(ys, model.num_observed, first=first, inputs=rows, times=at)
+            )
+        # A filter on the first plan shows where the states of these data were.
+        core = self.core(frozen, model.num_observed)
+        return model.resized(_run(core, theta)[2], core.series, longest, rows)
+
+    def made_on(self, model: AbstractModel, frozen: AbstractFrozen, theta: Theta) -> Likelihood:
+        """The likelihood on a plan; observations that it does not resolve are named."""
+        core = self.core(frozen, model.num_observed)
+        unresolved = 0.0
+        if frozen.has_plan:
+            _, check, facts = _run(core, theta)
+            errors = frozen.unresolved(facts)
+            assert errors is not None
+            _warn_of_outliers(np.asarray(errors), core.rows, self.tol)
+            unresolved = float(check.mean_observation_error)
+        return Likelihood(core, model, theta, self.tol, self.settings, unresolved)
 
 
 def _warn_of_outliers(errors: np.ndarray, rows: Sequence[Sequence[int]], tol: float) -> None:
@@ -292,20 +318,6 @@ def _warn_of_outliers(errors: np.ndarray, rows: Sequence[Sequence[int]], tol: fl
             PlanWarning,
             stacklevel=4,
         )
-
-
-def _paths(core: NodesCore, theta: Theta, which: int) -> TypicalPaths | None:
-    """Where the states of one of the series were."""
-    out = _run(core, theta)[2]
-    assert out is not None
-    highest, log_kept = np.asarray(out.highest)[which], np.asarray(out.log_kept)[which]
-    return paths_through(core.plan, highest, np.asarray(core.series.ys)[which], log_kept)
-
-
-def _blocks_core(build: Build, each: list[Any], first: str, tol: float) -> BlocksCore:
-    ys, rows, times = zip(*each, strict=True)
-    arrays = tuple(jnp.asarray(_two_axes(y)) for y in ys)
-    return BlocksCore(build, arrays, times, rows, first, tol)
 
 
 def _complaint(check: PlanCheck, ll: Likelihood) -> str:

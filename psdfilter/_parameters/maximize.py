@@ -10,9 +10,10 @@ import numpy as np
 import optimistix as optx
 from jaxtyping import Array, Float
 
-from .._inference.plan import Unaffordable
+from .._inference.model import PlanCheck
+from .._inference.sizing.plan import Unaffordable
 from .._learning.progress import Bar
-from .cores import AbstractCore, NodesCore, PlanCheck
+from .core import Core
 from .likelihood import Likelihood
 from .theta import Coordinates, Theta
 
@@ -29,7 +30,7 @@ _MAX_REFUSED = 10
 class Objective(eqx.Module):
     """-(log p(y; theta) + log p(theta)) / T in free coordinates."""
 
-    core: AbstractCore
+    core: Core
     coordinates: Coordinates
     log_prior: LogPrior = eqx.field(static=True)
     count: int = eqx.field(static=True)  # T, the number of observations
@@ -139,7 +140,7 @@ def _replanned(
     An engine without a plan has none to renew.
     Where no grid is affordable, z goes back half-way towards the theta of the old plan.
     """
-    if not isinstance(old.core, NodesCore):
+    if not old.core.frozen.has_plan:
         return old, free, False
     home = coordinates.to_free(old.theta)
     check = old.value_and_check(coordinates.to_theta(free))[1]

@@ -1,11 +1,12 @@
 """Several series as one batch: shorter ones end in missing rows, which change no likelihood."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._inference.evidence import pad_series
-from .._inference.series import Series
+from .._inference.series import Series, pad_series
 
 
 def stack_series(parts: list[Series]) -> tuple[Series, list[np.ndarray]]:
@@ -17,21 +18,14 @@ def stack_series(parts: list[Series]) -> tuple[Series, list[np.ndarray]]:
     widths = {part.ys.shape[1] for part in parts}
     if len(widths) > 1:
         raise ValueError(f"ys must all have the same number of columns, got {sorted(widths)}")
-    if any(part.logs is not None for part in parts):
-        raise ValueError(
-            "build must return a model written in JAX: one of NumPy functions cannot be traced"
-        )
     at = [np.cumsum(np.maximum(np.asarray(part.hops), 1)) - 1 for part in parts]
     parts = [_single_hops(part) for part in parts]
     length = max(part.ys.shape[0] for part in parts)
     padded = [pad_series(part, length - part.ys.shape[0]) for part in parts]
-    if any(part.partly for part in parts):
-        padded = [_as_partly(part) for part in padded]
+    partly = any(part.partly for part in parts)
+    # From here on `regular` says that no row needs more than one transition.
+    padded = [replace(part, partly=partly, regular=True) for part in padded]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *padded), at
-
-
-def _as_partly(part: Series) -> Series:
-    return Series(part.ys, part.steps, part.hops, part.rows, None, None, True)
 
 
 def _single_hops(part: Series) -> Series:
@@ -48,7 +42,6 @@ def _single_hops(part: Series) -> Series:
         jnp.asarray(steps[owner] - left),
         jnp.asarray(np.minimum(hops, 1)[owner]),
         jax.tree.map(lambda a: a[owner], part.rows),
-        None,
-        None,
+        part.regular,
         part.partly,
     )

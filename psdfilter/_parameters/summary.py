@@ -50,7 +50,7 @@ def _warnings(fit: "Fit") -> list[str]:
     notes = []
     if not np.isfinite(np.asarray(fit.standard_errors)).all():
         notes.append("The information is not positive definite: there are no standard errors.")
-    leak = getattr(fit.likelihood.report, "leak", 0.0)
+    leak = fit.likelihood.report.leak
     if leak > 1e-2:
         notes.append(
             f"{leak:.1%} of the mass leaves the box in a step: a larger "

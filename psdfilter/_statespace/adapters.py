@@ -1,6 +1,5 @@
 """Models in the form that other libraries take them: f, h, Q, R or matrices."""
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -14,34 +13,24 @@ from .._density.box import Box, as_box
 from .._density.moments import moments
 from .._density.psd import AbstractDensity
 from .boxes import gaussian_box, simulated_or_prior_box
-from .model import AdditiveGaussian, LinearGaussian, StateSpaceModel, call, keywords_of
-from .noise import Noise, as_noise, log_normal
+from .functions import (
+    AbstractFunction,
+    Affine,
+    DensityPrior,
+    GaussianObservation,
+    GaussianPrior,
+    GaussianSampler,
+    GaussianTransition,
+    GaussianTransitionAxis,
+    as_function,
+    as_vector,
+    call,
+    requires,
+)
+from .model import AdditiveGaussian, LinearGaussian, StateSpaceModel
+from .noise import Noise, as_noise
 
 BoxLike = Box | tuple[Numbers, Numbers]
-
-
-def forwarding(fn: Callable[..., Any], names: tuple[str, ...], *sources: Any) -> Callable[..., Any]:
-    """`fn`, with a signature that takes `t` and `inputs` exactly if one of `sources` does.
-
-    A keyword is required if a source requires it.
-    """
-    kinds = inspect.Parameter
-    parameters = [kinds(name, kinds.POSITIONAL_OR_KEYWORD) for name in names]
-    for keyword in ("t", "inputs"):
-        takers = [s for s in sources if keyword in keywords_of(s)]
-        if takers:
-            given = [inspect.signature(s).parameters.get(keyword) for s in takers]
-            required = any(p is not None and p.default is kinds.empty for p in given)
-            default = kinds.empty if required else None
-            parameters.append(kinds(keyword, kinds.KEYWORD_ONLY, default=default))
-
-    def wrapped(*args: Any, **keywords: Any) -> Any:
-        return fn(*args, **keywords)
-
-    wrapped.__name__ = getattr(fn, "__name__", "wrapped")
-    wrapped.__doc__ = fn.__doc__
-    wrapped.__signature__ = inspect.Signature(parameters)
-    return wrapped
 
 
 def additive_gaussian(
@@ -81,7 +70,7 @@ def additive_gaussian(
             raise ValueError(f"{name} must be a function, got {type(fn).__name__}")
     mean = _as_mean("m0", m0)
     dim = mean.shape[0]
-    if state_box is None and inputs is None and _requires(f, "inputs"):
+    if state_box is None and inputs is None and requires(f, "inputs"):
         raise ValueError(
             "state_box must be given for an f that takes inputs, or one typical row of them as "
             "inputs=, so that a box can be simulated"
@@ -92,14 +81,12 @@ def additive_gaussian(
     seen_noise = as_noise("R", R, num_seen)
     prior = as_noise("P0", P0, dim, singular=True)
 
-    def move(u: Array, t: Any = None, inputs: Any = None) -> Array:
-        return _vector(call(f, u, t=t, inputs=inputs))
-
+    move, see = as_function(f), as_function(h)
     bounded = True
     if state_box is None:
         box, bounded = simulated_or_prior_box(
             lambda key: mean + prior.draw(key),
-            lambda key, u, t: move(u, t, inputs) + noise.draw(key),
+            lambda key, u, t: as_vector(call(f, u, t=t, inputs=inputs)) + noise.draw(key),
             mean,
             jnp.sqrt(prior.variances),
         )
@@ -109,12 +96,12 @@ def additive_gaussian(
     if observation_box is not None:
         seen_box = as_box("observation_box", observation_box, num_seen)
     return StateSpaceModel(
-        log_prior=lambda x: prior.log_density(x - mean),
+        log_prior=GaussianPrior(mean, prior),
         state_box=box,
         observation_box=seen_box,
         structure=AdditiveGaussian(
-            f,
-            h,
+            move,
+            see,
             noise.matrix(),
             seen_noise.matrix(),
             mean,
@@ -122,8 +109,8 @@ def additive_gaussian(
             boxed=state_box is not None,
             bounded=bounded,
         ),
-        **_transition_parts(f, noise),
-        **_observation_parts(h, seen_noise),
+        **_transition_parts(move, noise),
+        **_observation_parts(see, seen_noise),
     )
 
 
@@ -186,7 +173,8 @@ def linear_gaussian(
     else:
         assert sensor is not None
         assert seen_noise is not None
-        parts = _observation_parts(lambda x: sensor @ x + seen_shift, seen_noise)
+        assert seen_shift is not None
+        parts = _observation_parts(Affine(sensor, seen_shift), seen_noise)
     structure = LinearGaussian(
         matrix,
         shift,
@@ -205,7 +193,7 @@ def linear_gaussian(
         state_box=box,
         observation_box=_as_observation_box(observation_box, sensor),
         structure=structure,
-        **_transition_parts(lambda u: matrix @ u + shift, noise),
+        **_transition_parts(Affine(matrix, shift), noise),
         **parts,
     )
 
@@ -217,57 +205,29 @@ def _as_observation_box(box: BoxLike | None, sensor: Float[Array, "p d"] | None)
     return as_box("observation_box", given, given.dim if sensor is None else len(sensor))
 
 
-def _transition_parts(f: Callable[..., Any], noise: Noise) -> dict[str, Any]:
+def _transition_parts(f: AbstractFunction, noise: Noise) -> dict[str, Any]:
     """log N(x; f(u), Q), whole and, if the noise is independent, axis by axis."""
-
-    def log_transition(u: Array, x: Array, t: Any = None, inputs: Any = None) -> Array:
-        return noise.log_density(x - _vector(call(f, u, t=t, inputs=inputs)))
-
-    def log_transition_axis(
-        i: int, u: Array, x_i: Array, t: Any = None, inputs: Any = None
-    ) -> Array:
-        mean = _vector(call(f, u, t=t, inputs=inputs))
-        return log_normal(x_i - mean[i], noise.covariance[i])
-
-    parts: dict[str, Any] = {"log_transition": forwarding(log_transition, ("u", "x"), f)}
+    parts: dict[str, Any] = {"log_transition": GaussianTransition(f, noise)}
     if noise.is_diagonal:
-        parts["log_transition_axis"] = forwarding(log_transition_axis, ("i", "u", "x_i"), f)
+        parts["log_transition_axis"] = GaussianTransitionAxis(f, noise)
     return parts
 
 
-def _observation_parts(h: Callable[..., Any], noise: Noise) -> dict[str, Any]:
+def _observation_parts(h: AbstractFunction, noise: Noise) -> dict[str, Any]:
     """log N(y; h(x), R) of the coordinates of y that were seen, and samples of y."""
-
-    def log_observation(x: Array, y: Array, t: Any = None, inputs: Any = None) -> Array:
-        return noise.log_density_observed(y, _vector(call(h, x, t=t, inputs=inputs)))
-
-    def sample_observation(key: Array, x: Array, t: Any = None, inputs: Any = None) -> Array:
-        return _vector(call(h, x, t=t, inputs=inputs)) + noise.draw(key)
-
     return {
-        "log_observation": forwarding(log_observation, ("x", "y"), h),
-        "sample_observation": forwarding(sample_observation, ("key", "x"), h),
+        "log_observation": GaussianObservation(h, noise),
+        "sample_observation": GaussianSampler(h, noise),
         "marginalizes_missing": True,
     }
 
 
-def _vector(value: Any) -> Array:
-    return jnp.atleast_1d(jnp.asarray(value, dtype=jnp.float64))
-
-
-def _requires(fn: Callable[..., Any], name: str) -> bool:
-    if name not in keywords_of(fn):
-        return False
-    parameter = inspect.signature(fn).parameters.get(name)
-    return parameter is not None and parameter.default is inspect.Parameter.empty
-
-
 def _check_map(name: str, fn: Callable[..., Any], x: Array, size: int | None, inputs: Any) -> int:
     """The length of fn(x), compared with `size`; 1 for a function that cannot be called yet."""
-    if inputs is None and _requires(fn, "inputs"):
+    if inputs is None and requires(fn, "inputs"):
         return _size_unknown(name, size)
     try:
-        shape = jax.eval_shape(lambda u: _vector(call(fn, u, t=1, inputs=inputs)), x).shape
+        shape = jax.eval_shape(lambda u: as_vector(call(fn, u, t=1, inputs=inputs)), x).shape
     except TypeError as error:
         raise ValueError(
             f"{name} must be a JAX function of one state of shape {x.shape}, but it failed on one: "
@@ -346,7 +306,7 @@ def _as_prior(
         else:
             mean, covariance = moments(prior)  # pyright: ignore[reportArgumentType]
         start = as_noise("the covariance of prior", covariance, dim, singular=True)
-        return mean, start, lambda x: prior.log_density(x)
+        return mean, start, DensityPrior(prior)
     known = m0 is not None and P0 is not None
     if not known and (prior is None or state_box is None):
         raise ValueError(
@@ -363,4 +323,4 @@ def _as_prior(
         return mean, start, prior
     assert mean is not None
     assert start is not None
-    return mean, start, lambda x: start.log_density(x - mean)
+    return mean, start, GaussianPrior(mean, start)

@@ -1,8 +1,5 @@
 """State-space models: a prior, a transition and an observation density on a box."""
 
-import inspect
-from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import equinox as eqx
@@ -13,8 +10,8 @@ from jaxtyping import Array, Float
 
 from .._density.box import Box
 from .._density.psd import AbstractDensity
-
-Inputs = Any
+from .functions import AbstractFunction, as_function, call, keywords_of, size_of
+from .functions import Inputs as Inputs
 
 
 class LinearGaussian(eqx.Module):
@@ -53,32 +50,14 @@ class AdditiveGaussian(eqx.Module):
         bounded: a box is known, if only by simulation.
     """
 
-    f: Callable[..., Any] = eqx.field(static=True)
-    h: Callable[..., Any] = eqx.field(static=True)
+    f: AbstractFunction
+    h: AbstractFunction
     Q: Float[Array, "d d"]
     R: Float[Array, "p p"]
     m0: Float[Array, " d"]
     P0: Float[Array, "d d"]
     boxed: bool = eqx.field(static=True, default=False)
     bounded: bool = eqx.field(static=True, default=True)
-
-
-def _as_function(fn: Any) -> Any:
-    """A plain function for a callable that is a pytree: what is static must hold no arrays.
-
-    Methods of an Equinox module and modules that can be called are such; their arrays become part
-    of the function, as those of a closure are.
-    """
-    if not (callable(fn) and isinstance(fn, eqx.Module)):
-        return fn
-    module: Any = fn
-
-    def wrapped(*args: Any, **keywords: Any) -> Any:
-        return module(*args, **keywords)
-
-    wrapped.__name__ = type(fn).__name__
-    wrapped.__signature__ = inspect.signature(module)
-    return wrapped
 
 
 class StateSpaceModel(eqx.Module):
@@ -107,17 +86,13 @@ class StateSpaceModel(eqx.Module):
             Gaussian noise, for engines that use them.
     """
 
-    log_prior: Callable[..., Any] = eqx.field(static=True, converter=_as_function)
-    log_transition: Callable[..., Any] = eqx.field(static=True, converter=_as_function)
-    log_observation: Callable[..., Any] = eqx.field(static=True, converter=_as_function)
+    log_prior: AbstractFunction = eqx.field(converter=as_function)
+    log_transition: AbstractFunction = eqx.field(converter=as_function)
+    log_observation: AbstractFunction = eqx.field(converter=as_function)
     state_box: Box
     observation_box: Box | None = None
-    log_transition_axis: Callable[..., Any] | None = eqx.field(
-        static=True, default=None, converter=_as_function
-    )
-    sample_observation: Callable[..., Any] | None = eqx.field(
-        static=True, default=None, converter=_as_function
-    )
+    log_transition_axis: AbstractFunction | None = eqx.field(default=None, converter=as_function)
+    sample_observation: AbstractFunction | None = eqx.field(default=None, converter=as_function)
     vectorized: bool = eqx.field(static=True, default=False)
     marginalizes_missing: bool = eqx.field(static=True, default=False)
     structure: LinearGaussian | AdditiveGaussian | None = None
@@ -150,7 +125,11 @@ class StateSpaceModel(eqx.Module):
             return self.observation_box.dim
         if self.sample_observation is None or self.vectorized:
             return None
-        return _size_drawn(self.sample_observation, self.dim)
+        if "inputs" in keywords_of(self.sample_observation):
+            return None
+        x = jax.ShapeDtypeStruct((self.dim,), jnp.float64)
+        shape = size_of(self.sample_observation, jax.random.key(0), x)
+        return shape[0] if len(shape) == 1 else 1
 
     @property
     def is_time_varying(self) -> bool:
@@ -159,44 +138,6 @@ class StateSpaceModel(eqx.Module):
         if self.log_transition_axis is not None:
             names = names | keywords_of(self.log_transition_axis)
         return bool(names)
-
-
-@lru_cache(maxsize=256)
-def _size_drawn(sampler: Callable[..., Any], dim: int) -> int | None:
-    if "inputs" in keywords_of(sampler):
-        return None
-    x = jax.ShapeDtypeStruct((dim,), jnp.float64)
-    shape = jax.eval_shape(lambda x: call(sampler, jax.random.key(0), x, t=1), x).shape
-    return shape[0] if len(shape) == 1 else 1
-
-
-def keywords_of(fn: Callable[..., Any]) -> frozenset[str]:
-    """Which of the optional keywords `t` and `inputs` a function takes."""
-    try:
-        parameters = inspect.signature(fn).parameters.values()
-    except (TypeError, ValueError):
-        return frozenset()
-    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
-        return frozenset(("t", "inputs"))
-    return frozenset(p.name for p in parameters if p.name in ("t", "inputs"))
-
-
-def call(fn: Callable[..., Any], *args: Any, t: Any = None, inputs: Inputs = None) -> Any:
-    """fn(*args), with `t` and `inputs` if it takes them."""
-    given = {"t": t, "inputs": inputs}
-    names = keywords_of(fn)
-    if "inputs" in names and inputs is None and _is_required(fn, "inputs"):
-        raise ValueError("inputs must be given: a function of the model takes them")
-    return fn(*args, **{name: given[name] for name in names if _wanted(fn, name, given[name])})
-
-
-def _is_required(fn: Callable[..., Any], name: str) -> bool:
-    parameter = inspect.signature(fn).parameters.get(name)
-    return parameter is not None and parameter.default is inspect.Parameter.empty
-
-
-def _wanted(fn: Callable[..., Any], name: str, value: Any) -> bool:
-    return value is not None or _is_required(fn, name)
 
 
 def log_transition_table(

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from .model import Inputs, StateSpaceModel, call, log_transition_rows
+from .functions import Inputs, call
+from .model import StateSpaceModel, log_transition_rows
 
 _BLOCK = 8192
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import psdfilter as psd
-from psdfilter._inference.evidence import Constants, _along, _plainly, evidence, refilled
+from psdfilter._inference.nodes.evidence import Constants, _along, _plainly, evidence, refilled
 from psdfilter._inference.series import as_series
 
 LAYOUT = (((0,), (0,)),), (5,)

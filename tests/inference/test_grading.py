@@ -6,7 +6,7 @@ import pytest
 from scipy.integrate import quad
 
 import psdfilter as psd
-from psdfilter._inference.grading import Grading, finer_rule, grading_for
+from psdfilter._inference.sizing.grading import Grading, finer_rule, grading_for
 from psdfilter._learning.axes import Axis, factor_axis, features
 from psdfilter._learning.banded import banded_fit
 from psdfilter._learning.sizing import pad_for, ridge_for, spread_for

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psdfilter._inference.hilbert import (
+from psdfilter._inference.certificate.hilbert import (
     birkhoff_coefficient,
     birkhoff_of,
     dobrushin_coefficient,

@@ -15,14 +15,14 @@ import pytest
 import psdfilter as psd
 from psdfilter import _results, systems
 from psdfilter._density.diagonal import weighted_gram
-from psdfilter._inference.closed import ClosedModel, ClosedPosterior
-from psdfilter._inference.closed_plan import learn_closed, shared_plan
-from psdfilter._inference.filtered import FilterPosterior
-from psdfilter._inference.hosted import fill
-from psdfilter._inference.model import LearnedModel, Sizing
-from psdfilter._inference.plan import AxisRegression, TransitionPlan, assemble
-from psdfilter._inference.reference import LearnedTriple, ReferencePosterior, run_reference
-from psdfilter._inference.refine import FineNodes
+from psdfilter._inference.closed.model import ClosedModel, ClosedPosterior
+from psdfilter._inference.closed.plan import learn_closed, shared_plan
+from psdfilter._inference.nodes.filtered import FilterPosterior
+from psdfilter._inference.sizing.host import fill
+from psdfilter._inference.nodes.filled import LearnedModel, Sizing
+from psdfilter._inference.sizing.plan import AxisRegression, TransitionPlan, assemble
+from psdfilter._inference.closed.reference import LearnedTriple, ReferencePosterior, run_reference
+from psdfilter._inference.nodes.refine import FineNodes
 from psdfilter._learning.axes import Axis
 
 TOL = 1e-9

@@ -8,27 +8,27 @@ from jax.scipy.special import log_ndtr, ndtr
 
 import psdfilter as psd
 from psdfilter import _results, systems
-from psdfilter._inference.blocks.generalized_atoms import (
+from psdfilter._inference.free.atoms import (
     Atoms,
     evaluate,
     kernel_of,
     products,
     slices,
 )
-from psdfilter._inference.blocks.generalized_compress import SquareSum, project
-from psdfilter._inference.blocks.generalized_mass import MassSeries, kept_mass, series_of
-from psdfilter._inference.blocks.generalized_model import GeneralizedModel
-from psdfilter._inference.blocks.generalized_observation import EachObservation, LearnedObservation
-from psdfilter._inference.blocks.generalized_rules import whole_box
-from psdfilter._inference.blocks.generalized_run import FitErrors, observe_once
-from psdfilter._inference.blocks.generalized_smooth import draw_paths, transition_table
-from psdfilter._inference.blocks.generalized_step import (
+from psdfilter._inference.free.compress import SquareSum, project
+from psdfilter._inference.free.mass import MassSeries, kept_mass, series_of
+from psdfilter._inference.free.model import GeneralizedModel
+from psdfilter._inference.free.observation import EachObservation, LearnedObservation
+from psdfilter._inference.free.rules import whole_box
+from psdfilter._inference.free.run import FitErrors, observe_once
+from psdfilter._inference.free.smooth import draw_paths, transition_table
+from psdfilter._inference.free.step import (
     LearnedTransition,
     StepSizes,
     predict_law,
     update_law,
 )
-from psdfilter._inference.blocks.report import BlocksReport
+from psdfilter._inference.report import BlocksReport
 
 SLOW = pytest.mark.slow
 

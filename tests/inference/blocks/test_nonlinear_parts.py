@@ -6,22 +6,22 @@ import numpy as np
 import pytest
 
 from psdfilter._gaussian.small import backward_solve, forward_solve, semidefinite_cholesky
-from psdfilter._inference.blocks.correct import Seen, correct
-from psdfilter._inference.blocks.linearize import (
+from psdfilter._inference.mixture.correct import Seen, correct
+from psdfilter._inference.mixture.linearize import (
     expand,
     fifth_degree_rule,
     main_direction,
     push,
 )
-from psdfilter._inference.blocks.merging import (
+from psdfilter._inference.mixture.merging import (
     emptied,
     find_neighbours,
     merge_loss,
     removal,
 )
-from psdfilter._inference.blocks.mixture import Mixture, moments
-from psdfilter._inference.blocks.nonlinear import relief
-from psdfilter._inference.blocks.splitting import split_places, unit_split
+from psdfilter._inference.gaussian.mixture import Mixture, moments
+from psdfilter._inference.mixture.refine import relief
+from psdfilter._inference.mixture.splitting import split_places, unit_split
 
 LINE = np.linspace(-12.0, 12.0, 24001)
 STEP = LINE[1] - LINE[0]

@@ -11,8 +11,8 @@ from scipy.stats import norm
 
 import psdfilter as psd
 from psdfilter import systems
-from psdfilter._inference.blocks.mixture import Mixture
-from psdfilter._inference.blocks.observation import tilt
+from psdfilter._inference.gaussian.mixture import Mixture
+from psdfilter._inference.mixture.observation import tilt
 
 sys.path.insert(0, str(Path(__file__).parent))
 from oracles import kalman, random_model, simulate

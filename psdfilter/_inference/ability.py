@@ -1,0 +1,27 @@
+"""What some engines offer and others do not."""
+
+from enum import StrEnum
+
+
+class Ability(StrEnum):
+    """An ability, in the words of a refusal."""
+
+    INPUTS = "inputs"
+    PARTLY_MISSING = "an observation with single coordinates missing"
+    SMOOTHER = "a smoother"
+    LAG = "a smoother with a lag"
+    SMOOTHED_SUMMARIES = 'a smoother with keep="summaries"'
+    PAIRS = "the law of two neighbouring states"
+    JOINT = "the law of y as a PSD model"
+    OBSERVED_LAWS = "the law of y"
+    ERRORS = "an error estimate"
+    CERTIFICATE = "a certificate"
+    GRADIENTS = "a likelihood of parameters"
+
+
+class NotOffered(ValueError):
+    """Something was asked of an engine that it does not offer."""
+
+    def __init__(self, engine: str, ability: Ability, remedy: str = ""):
+        """Name the engine and the ability, and what to do instead."""
+        super().__init__(f'engine "{engine}" does not offer {ability}{remedy}')

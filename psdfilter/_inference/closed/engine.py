@@ -1,0 +1,123 @@
+"""Engines without quadrature: error functions on a grid, and Algorithm 2 to the letter."""
+
+import time
+from typing import ClassVar
+
+from jaxtyping import Array, Float
+
+from ..._checks import Numbers
+from ..._statespace.model import Inputs, StateSpaceModel
+from ..ability import Ability
+from ..certificate.certificate import Certificate, certificate
+from ..engine import AbstractEngine
+from ..model import AbstractModel
+from ..nodes.estimate import estimate_errors
+from ..obstacles import grid_obstacle
+from ..report import Report
+from ..series import Series
+from ..sizing.host import one_step_error
+from ..trace import Trace
+from .model import ABILITIES, ClosedModel
+from .plan import closed_obstacle, learn_axes, shared_plan
+from .recursion import Grid
+from .reference import REFERENCE_ABILITIES, LearnedOnGrid, ReferenceModel
+
+
+def _learn_grid(
+    ssm: StateSpaceModel, tol: float, ys: Numbers | None, inputs: Inputs, name: str, reason: str
+) -> tuple[Grid, Report]:
+    started = time.perf_counter()
+    axes, paths = learn_axes(ssm, tol, ys, inputs)
+    plan = shared_plan(ssm.state_box, axes, tol)
+    error, norm = one_step_error(plan, ssm, paths, inputs)
+    grid = Grid.of(ssm, plan)
+    sizes = tuple(axis.num for axis in axes)
+    note = f"{' x '.join(map(str, sizes))} for u, x, sqrt G and the prior"
+    report = Report(
+        engine=name,
+        reason=reason,
+        tol=tol,
+        seconds=time.perf_counter() - started,
+        order=int(grid.prior_root.size),
+        one_step_error=error,
+        coefficient_norm=norm,
+        leak=paths.leak,
+        time_varying=ssm.is_time_varying,
+        notes=(("anchors", f"{note}, eta h^2 = {axes[0].spread:.2f}"),),
+    )
+    return grid, report
+
+
+class Closed(AbstractEngine):
+    """Error functions on grid midpoints and no quadrature, for d <= 2; slower than nodes."""
+
+    name: ClassVar[str] = "closed"
+    abilities: ClassVar[frozenset[Ability]] = ABILITIES
+
+    def refusal(self, ssm: StateSpaceModel, tol: float) -> str | None:
+        """Too many coordinates, too small a tolerance, or no density at all."""
+        return closed_obstacle(ssm, tol) or grid_obstacle(ssm)
+
+    def choice(self, ssm: StateSpaceModel, tol: float) -> str | None:
+        """Never by itself: nodes give the same numbers in less time."""
+        del ssm, tol
+        return None
+
+    def learn(
+        self,
+        ssm: StateSpaceModel,
+        tol: float,
+        *,
+        ys: Numbers | None = None,
+        inputs: Inputs = None,
+        reason: str = "asked for",
+    ) -> ClosedModel:
+        """Learn Q and the prior on one grid per axis."""
+        grid, report = _learn_grid(ssm, tol, ys, inputs, self.name, reason)
+        return ClosedModel(grid=grid, report=report)
+
+    def errors(self, model: AbstractModel, series: Series, trace: Trace) -> Float[Array, " t"]:
+        """Against a filter on nodes with a plan for a thirtieth of the tolerance."""
+        assert isinstance(model, ClosedModel)
+        laws = model.filtered(series, trace)
+        return estimate_errors(laws.model, laws, series)
+
+    def certify(self, model: AbstractModel, series: Series, trace: Trace) -> Certificate:
+        """That of the filter on nodes with the same learned densities."""
+        assert isinstance(model, ClosedModel)
+        nodes = model.on_nodes()
+        again = nodes.run(series, True)
+        return certificate(nodes.filtered(series, again), again.codes)
+
+
+class Reference(AbstractEngine):
+    """Algorithm 2 with the generic operations on PSD models: every weight matrix is formed.
+
+    For small orders: the cost of a step grows like M_Q^4 M_G^2.
+    """
+
+    name: ClassVar[str] = "reference"
+    abilities: ClassVar[frozenset[Ability]] = REFERENCE_ABILITIES
+
+    def refusal(self, ssm: StateSpaceModel, tol: float) -> str | None:
+        """As for "closed", whose grids it uses."""
+        return closed_obstacle(ssm, tol) or grid_obstacle(ssm)
+
+    def choice(self, ssm: StateSpaceModel, tol: float) -> str | None:
+        """Never by itself."""
+        del ssm, tol
+        return None
+
+    def learn(
+        self,
+        ssm: StateSpaceModel,
+        tol: float,
+        *,
+        ys: Numbers | None = None,
+        inputs: Inputs = None,
+        reason: str = "asked for",
+    ) -> ReferenceModel:
+        """Learn Q and the prior on one grid per axis."""
+        grid, report = _learn_grid(ssm, tol, ys, inputs, self.name, reason)
+        filled = ClosedModel(grid=grid, report=report).on_nodes().filled
+        return ReferenceModel(learned=LearnedOnGrid(filled), report=report)

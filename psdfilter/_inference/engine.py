@@ -1,0 +1,61 @@
+"""What an engine is: options as a value, whether it can serve a model, and how it learns one."""
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from .._checks import Numbers
+from .._statespace.model import Inputs, StateSpaceModel
+from .ability import Ability, NotOffered
+from .model import AbstractModel
+from .series import Series
+from .trace import Trace
+
+
+class AbstractEngine(eqx.Module):
+    """Options of an engine. A new engine is a folder with one of these, and a line in a registry.
+
+    Attributes:
+        name: the word by which `learn` takes it.
+        abilities: what its models offer, some of them perhaps on a condition of their own.
+    """
+
+    name: ClassVar[str]
+    abilities: ClassVar[frozenset[Ability]]
+
+    @abstractmethod
+    def refusal(self, ssm: StateSpaceModel, tol: float) -> str | None:
+        """Why the engine cannot serve a model, as the end of a sentence; None if it can."""
+
+    @abstractmethod
+    def choice(self, ssm: StateSpaceModel, tol: float) -> str | None:
+        """Why the engine should be chosen for a model by itself; None if it should not."""
+
+    @abstractmethod
+    def learn(
+        self,
+        ssm: StateSpaceModel,
+        tol: float,
+        *,
+        ys: Numbers | None = None,
+        inputs: Inputs = None,
+        reason: str = "asked for",
+    ) -> AbstractModel:
+        """The learned model."""
+
+    def errors(self, model: AbstractModel, series: Series, trace: Trace) -> Float[Array, " t"]:
+        """Estimated total variation to the exact filter at every t."""
+        del model, series, trace
+        raise NotOffered(self.name, Ability.ERRORS)
+
+    def certify(self, model: AbstractModel, series: Series, trace: Trace) -> Any:
+        """What can be proved about the error, if that is on offer."""
+        del model, series, trace
+        raise NotOffered(self.name, Ability.CERTIFICATE)
+
+    def rounded(self, dim: int) -> "AbstractEngine":
+        """The engine with sizes that models of nearby parameters share; itself if it has none."""
+        del dim
+        return self

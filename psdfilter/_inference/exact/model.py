@@ -1,0 +1,182 @@
+"""The learned model of linear-Gaussian systems with a linear sensor: nothing is approximated."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from ..._statespace.model import Inputs, LinearGaussian, StateSpaceModel
+from ..ability import Ability
+from ..gaussian.ahead import ahead_linear
+from ..gaussian.bank import Bank, Layout, bank_of
+from ..gaussian.frozen import FrozenGaussian
+from ..gaussian.laws import BankLaws
+from ..gaussian.linear import Dynamics, Sensor, predict_all, predict_bank, run_exact, update_bank
+from ..gaussian.model import AbstractBankModel, BankRun, Record, as_trace
+from ..gaussian.observed import linear_sensor_laws
+from ..gaussian.paths import draw_linear
+from ..gaussian.prior import prior_blocks
+from ..model import AbstractFrozen
+from ..report import Report
+from ..series import Series
+from ..trace import Ahead, Moved, Observation, Seen, Smoothing, Trace
+from .smooth import smooth_exact
+
+ABILITIES = frozenset(
+    {
+        Ability.PARTLY_MISSING,
+        Ability.SMOOTHER,
+        Ability.LAG,
+        Ability.OBSERVED_LAWS,
+        Ability.ERRORS,
+        Ability.GRADIENTS,
+    }
+)
+
+# Compiled for shapes alone: models of one size share the program.
+_run = jax.jit(run_exact, static_argnums=(6, 7))
+_predict = jax.jit(predict_bank)
+_update = jax.jit(update_bank)
+
+
+class ExactModel(AbstractBankModel):
+    """x' = F u + b + N(0, Q),  y = H x + d + N(0, R), with a prior that is a sum of Gaussians.
+
+    The order of the prior stays, and for a Gaussian prior this is the Kalman filter. The functions
+    of the StateSpaceModel are not needed any more.
+    """
+
+    engine: ClassVar[str] = "exact"
+    dynamics: Dynamics
+    sensor: Sensor
+    prior: Bank
+    prior_layout: Layout
+    report: Report = eqx.field(static=True)
+
+    @property
+    def dim(self) -> int:
+        """Number of coordinates of the state."""
+        return self.dynamics.F.shape[0]
+
+    @property
+    def num_observed(self) -> int:
+        """Coordinates of an observation."""
+        return self.sensor.H.shape[0]
+
+    @property
+    def abilities(self) -> frozenset[Ability]:
+        """All but inputs, and what needs a box."""
+        return ABILITIES
+
+    def why_not(self, ability: Ability) -> str | None:
+        """The matrices are fixed."""
+        if ability is Ability.INPUTS:
+            return "inputs must be None: the matrices of a linear-Gaussian model are fixed"
+        return None
+
+    @property
+    def layout(self) -> Layout:
+        """That of the prior, which no step changes."""
+        return self.prior_layout
+
+    def first_bank(self) -> Bank:
+        """The prior."""
+        return self.prior
+
+    def bank_of(self, law: Bank) -> Bank:
+        """Itself."""
+        return law
+
+    def move_banks(self, before: Bank, series: Series) -> Bank:
+        """By the dynamics."""
+        return predict_all(before, self.dynamics, series.hops, series.regular)
+
+    def seen_banks(self, bank: Bank, steps: Int[Array, " t"], rows: Inputs) -> Bank:
+        """By the sensor, which neither steps nor inputs change."""
+        del steps, rows
+        return linear_sensor_laws(bank, self.sensor)
+
+    def start(self) -> Bank:
+        """The prior."""
+        return self.prior
+
+    def predict(self, law: Bank, step: Int[Array, ""], row: Inputs) -> tuple[Bank, Moved]:
+        """One transition."""
+        del step, row
+        nothing = jnp.zeros(())
+        moved = Moved(nothing, nothing, jnp.zeros((), int))
+        return _predict(law, self.dynamics), moved
+
+    def update(
+        self, law: Bank, y: Observation, step: Int[Array, ""], row: Inputs
+    ) -> tuple[Bank, Seen]:
+        """One observation."""
+        del step, row
+        bank, record = _update(law, self.layout, self.sensor, jnp.asarray(y))
+        return bank, Seen(record.log_mass, jnp.zeros(()), record.seen, record.code)
+
+    def run(self, series: Series, keep: bool) -> Trace:
+        """The filter of a series."""
+        out = _run(
+            self.prior, self.layout, self.dynamics, self.sensor, jnp.asarray(series.ys),
+            series.hops, series.regular, keep,
+        )  # fmt: skip
+        nothing = jnp.zeros(series.num)
+        log_mass, seen, code = out.record
+        record = Record(log_mass, nothing, nothing, seen, code)
+        return as_trace(BankRun(out.last, out.laws, record, out.mean, out.covariance))
+
+    def smooth(self, series: Series, trace: Trace, lag: int | None, keep: bool) -> Smoothing:
+        """Every component by itself."""
+        del keep  # these laws take no room
+        used = jnp.where(trace.seen[:, None], jnp.asarray(series.ys), jnp.nan)
+        ahead = None if lag is None else min(lag, series.num - 1)
+        bank, mean, covariance = smooth_exact(
+            self.prior, trace.laws, self.layout, self.dynamics, self.sensor, used, series.hops,
+            series.regular, ahead,
+        )  # fmt: skip
+        laws = BankLaws.with_moments(bank, self.layout, mean, covariance)
+        return Smoothing(mean, covariance, laws, "exact")
+
+    def paths(
+        self, series: Series, trace: Trace, key: PRNGKeyArray, num: int
+    ) -> Float[Array, "n t d"]:
+        """By backward sampling."""
+        drawn = draw_linear(trace.laws, self.layout, self.dynamics, series.hops, key, num)
+        return jnp.moveaxis(drawn.state, 0, 1)
+
+    def ahead(self, last: Bank, steps: Int[Array, " k"], rows: Inputs) -> Ahead:
+        """By the dynamics."""
+        del rows
+        return ahead_linear(last, self.layout, self.dynamics, steps.shape[0])
+
+    def frozen(self) -> FrozenGaussian:
+        """Nothing but the way it is run."""
+        return FrozenGaussian(_refilled, self.report)
+
+    def refilled(self, frozen: AbstractFrozen, ssm: StateSpaceModel) -> "ExactModel":
+        """The same with other matrices."""
+        del frozen
+        return _refilled(ssm, self.report)
+
+
+def exact_of(structure: LinearGaussian, report: Report) -> ExactModel:
+    """The model of matrices that may be traced."""
+    blocks = prior_blocks(structure)
+    assert blocks is not None
+    assert structure.H is not None
+    assert structure.d is not None
+    assert structure.R is not None
+    prior, layout = bank_of(blocks)
+    dynamics = Dynamics(structure.F, structure.b, structure.Q)
+    sensor = Sensor(structure.H, structure.d, structure.R)
+    return ExactModel(
+        dynamics=dynamics, sensor=sensor, prior=prior, prior_layout=layout, report=report
+    )
+
+
+def _refilled(ssm: StateSpaceModel, report: Report) -> ExactModel:
+    assert isinstance(ssm.structure, LinearGaussian)
+    return exact_of(ssm.structure, report)

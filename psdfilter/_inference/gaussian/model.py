@@ -1,0 +1,114 @@
+"""Models whose filter carries Gaussians on R^d: what they all answer."""
+
+from abc import abstractmethod
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from ..._density.blocks import GaussianBlocks
+from ..._statespace.model import Inputs
+from ..laws import AbstractLaws
+from ..model import AbstractModel
+from ..series import Series
+from ..trace import Law, Trace
+from .bank import Bank, Layout, bank_moments, density_of
+from .laws import BankLaws
+from .observed import probability_transforms
+
+
+class Record(NamedTuple):
+    """What a step leaves behind beside the law itself."""
+
+    log_mass: Float[Array, ""]
+    error: Float[Array, ""]
+    loss: Float[Array, ""]
+    seen: Bool[Array, ""]
+    code: Int[Array, ""]
+
+
+class BankRun(NamedTuple):
+    """What a whole series leaves behind: all but `last` stacked over its steps."""
+
+    last: Bank
+    laws: Bank | None
+    record: Record
+    mean: Float[Array, "t d"]
+    covariance: Float[Array, "t d d"]
+
+
+def as_trace(out: BankRun) -> Trace:
+    """Nothing leaves R^d; errors are those of fits and of compression."""
+    nothing = jnp.zeros(out.mean.shape[0])
+    return Trace(
+        log_likelihoods=out.record.log_mass,
+        mean=out.mean,
+        covariance=out.covariance,
+        codes=out.record.code,
+        seen=out.record.seen,
+        log_kept=nothing,
+        log_normalizers=nothing,
+        errors=out.record.error + out.record.loss,
+        last=out.last,
+        laws=out.laws,
+    )
+
+
+class AbstractBankModel(AbstractModel):
+    """Models whose laws are banks; they differ in what they do at a step."""
+
+    @property
+    @abstractmethod
+    def layout(self) -> Layout:
+        """What the components of the banks stand for."""
+
+    @abstractmethod
+    def first_bank(self) -> Bank:
+        """The law before anything has been seen."""
+
+    @abstractmethod
+    def move_banks(self, before: Bank, series: Series) -> Bank:
+        """The laws before each observation, from those after the one before it, stacked."""
+
+    @abstractmethod
+    def seen_banks(self, bank: Bank, steps: Int[Array, " t"], rows: Inputs) -> Bank:
+        """The laws of y for stacked laws of x."""
+
+    @abstractmethod
+    def bank_of(self, law: Law) -> Bank:
+        """A law between two calls as a bank."""
+
+    def moments(self, law: Law) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+        """Mean and covariance."""
+        return bank_moments(self.bank_of(law), self.layout)
+
+    def density(self, law: Law) -> GaussianBlocks:
+        """The law as a sum of Gaussians."""
+        return density_of(self.bank_of(law), self.layout)
+
+    def filtered(self, series: Series, trace: Trace) -> BankLaws:
+        """p(x_t | y_1 ... y_t)."""
+        del series
+        return BankLaws.with_moments(trace.laws, self.layout, trace.mean, trace.covariance)
+
+    def predicted(self, series: Series, trace: Trace) -> BankLaws:
+        """p(x_t | y before t)."""
+        before = jax.tree.map(
+            lambda first, rest: jnp.concatenate([first[None], rest[:-1]]),
+            self.first_bank(),
+            trace.laws,
+        )
+        return BankLaws.of(self.move_banks(before, series), self.layout)
+
+    def observed(self, laws: AbstractLaws, steps: Int[Array, " t"], rows: Inputs) -> BankLaws:
+        """The laws of y."""
+        assert isinstance(laws, BankLaws)
+        return BankLaws.of(self.seen_banks(laws.bank, steps, rows), self.layout)
+
+    def transforms(self, series: Series, trace: Trace) -> Float[Array, "t *p"]:
+        """(T,), or (T, p) for several coordinates, each given those before it in y_t."""
+        laws = self.observed(self.predicted(series, trace), series.steps, series.rows)
+        ys: Array = jnp.asarray(series.ys)
+        values = probability_transforms(laws.bank, self.layout, ys)
+        return values[:, 0] if values.shape[1] == 1 else values

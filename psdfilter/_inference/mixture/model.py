@@ -1,0 +1,64 @@
+"""What models that follow a mixture of fixed size have in common, whatever they do at a step."""
+
+from abc import abstractmethod
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..gaussian.bank import Bank, Layout
+from ..gaussian.laws import BankLaws
+from ..gaussian.mixture import Mixture
+from ..gaussian.model import AbstractBankModel
+from ..gaussian.paths import Drawn, smoothed_laws
+from ..series import Series
+from ..trace import Smoothing, Trace
+
+# Paths of the smoother: 3 % of a standard deviation in its means.
+_PATHS, _SEED = 1024, 20_240_101
+
+
+def as_bank(mixture: Mixture) -> Bank:
+    """Blocks of one component each."""
+    return Bank(mixture.log_weights[..., None], mixture.means[..., None, :], mixture.covariances)
+
+
+def as_mixture(bank: Bank) -> Mixture:
+    """The other way round."""
+    return Mixture(bank.log_sizes[..., 0], bank.means[..., 0, :], bank.covariances)
+
+
+class AbstractMixtureModel(AbstractBankModel):
+    """Models whose filter carries positive sums of Gaussians, at most `prior.size` of them."""
+
+    engine: ClassVar[str] = "mixture"
+    prior: eqx.AbstractVar[Mixture]
+
+    @abstractmethod
+    def backwards(self, series: Series, trace: Trace, key: PRNGKeyArray, num: int) -> Drawn:
+        """Paths drawn from the last state to the first."""
+
+    @property
+    def layout(self) -> Layout:
+        """Of the banks: positive weights, one component in each block."""
+        return Layout()
+
+    def first_bank(self) -> Bank:
+        """The prior."""
+        return as_bank(self.prior)
+
+    def paths(
+        self, series: Series, trace: Trace, key: PRNGKeyArray, num: int
+    ) -> Float[Array, "n t d"]:
+        """By backward sampling."""
+        return jnp.moveaxis(self.backwards(series, trace, key, num).state, 0, 1)
+
+    def smooth(self, series: Series, trace: Trace, lag: int | None, keep: bool) -> Smoothing:
+        """By paths drawn backwards; seeded, so that it gives the same again."""
+        del lag, keep
+        drawn = self.backwards(series, trace, jax.random.key(_SEED), _PATHS)
+        bank, mean, covariance = smoothed_laws(drawn, self.prior.size)
+        laws = BankLaws.with_moments(bank, self.layout, mean, covariance)
+        return Smoothing(mean, covariance, laws, "backward sampling")

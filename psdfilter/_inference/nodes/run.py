@@ -1,0 +1,66 @@
+"""The filter of a series that has been checked; compiled once for each set of sizes."""
+
+from jaxtyping import Array, Float
+
+from ..compiled import call_compiled
+from ..series import Series
+from ..trace import Trace
+from .filled import Filled
+from .filtered import Kept
+from .host import Tabulated, tabulate
+from .laws import moments_from_features
+from .online import NodesLaw
+from .recursion import BATCHED_CHUNK, CHUNK, Filtered, filter_steps
+from .stacked import stacked_squares
+from .workspace import Stepper, stepper_of
+
+Moments = tuple[Float[Array, "t d"], Float[Array, "t d d"]]
+
+
+def _run(
+    stepper: Stepper,
+    series: Series,
+    host: Tabulated,
+    stacked: tuple[Float[Array, "t ..."], ...] | None,
+    keep: bool,
+    most: int,
+) -> tuple[Float[Array, " n"], Filtered, Moments]:
+    last, out = filter_steps(stepper, series, host, stacked, keep, most)
+    return last, out, moments_from_features(stepper.center, stepper.half_width, out.moments)
+
+
+def run_on_nodes(
+    filled: Filled, series: Series, keep: bool
+) -> tuple[Float[Array, " n"], Filtered, Moments, Tabulated]:
+    """The last density, all steps, means and covariances; and the tables of a NumPy model."""
+    host, stacked = tabulate(filled, series), None
+    if filled.tables is None and host.squares is None and series.regular:
+        stacked = stacked_squares(filled, series.steps, series.rows)
+    # JAX has no public way to ask whether `vmap` is at work; a wrong guess costs time only.
+    batched = type(series.ys).__name__ == "BatchTracer"
+    options = (keep, BATCHED_CHUNK if batched else CHUNK)
+    stepper = stepper_of(filled)
+    out = call_compiled(_run, stepper, series, host, stacked, options=options)
+    return *out, host
+
+
+def trace_on_nodes(filled: Filled, series: Series, keep: bool) -> Trace:
+    """The filter of a series."""
+    last, out, (mean, covariance), host = run_on_nodes(filled, series, keep)
+    steps, kept = out.outs, None
+    if keep:
+        assert out.sources is not None
+        kept = Kept(steps.density, out.sources, steps.log_norm, host)
+    normalizers = steps.log_kept if out.log_normalizers is None else out.log_normalizers
+    return Trace(
+        log_likelihoods=steps.log_mass,
+        mean=mean,
+        covariance=covariance,
+        codes=steps.code,
+        seen=steps.seen,
+        log_kept=steps.log_kept,
+        log_normalizers=normalizers,
+        errors=None,
+        last=NodesLaw(last),
+        laws=kept,
+    )

@@ -1,0 +1,83 @@
+"""What a filter leaves behind: numbers for every step, and laws in the engine's own form."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+# The law of the state between two steps, in whatever form an engine carries it: any pytree.
+Law = Any
+# One observation (p,); a NumPy array is handed to compiled functions at no cost.
+Observation = Array | np.ndarray
+
+
+class Moved(NamedTuple):
+    """What a transition has done."""
+
+    log_kept: Float[Array, ""]  # log of the mass that stayed where the state lives
+    error: Float[Array, ""]  # estimated total variation that it has added
+    code: Int[Array, ""]
+
+
+class Seen(NamedTuple):
+    """What an observation has done."""
+
+    log_mass: Float[Array, ""]  # log Z; zero if nothing was seen, -inf if it is impossible
+    error: Float[Array, ""]  # estimated total variation that it has added
+    used: Bool[Array, ""]
+    code: Int[Array, ""]
+
+
+class Moments(NamedTuple):
+    """Means and covariances of T times."""
+
+    mean: Float[Array, "t d"]
+    covariance: Float[Array, "t d d"]
+
+
+class Trace(NamedTuple):
+    """A filtered series, T rows each.
+
+    Attributes:
+        log_likelihoods: log Z_t, zero where y_t is missing.
+        mean: of the state.
+        covariance: of the state.
+        codes: outcome of each step, 0 if fine.
+        seen: whether the observation was used.
+        log_kept: log of the predicted mass where the state lives, before each observation.
+        log_normalizers: log D_t, what Z_t has to be divided by to be a density of y_t.
+        errors: estimated total variation that each step adds; None if that takes a second run.
+        last: the law after the last step.
+        laws: the laws after all steps, stacked, as the engine keeps them; None if only summaries
+            were asked for.
+    """
+
+    log_likelihoods: Float[Array, " t"]
+    mean: Float[Array, "t d"]
+    covariance: Float[Array, "t d d"]
+    codes: Int[Array, " t"]
+    seen: Bool[Array, " t"]
+    log_kept: Float[Array, " t"]
+    log_normalizers: Float[Array, " t"]
+    errors: Float[Array, " t"] | None
+    last: Law
+    laws: Any
+
+
+class Smoothing(NamedTuple):
+    """A smoothed series: moments, laws (None if only summaries were asked for), and how."""
+
+    mean: Float[Array, "t d"]
+    covariance: Float[Array, "t d d"]
+    laws: Any  # AbstractLaws
+    method: str
+
+
+class Ahead(NamedTuple):
+    """States after the data."""
+
+    mean: Float[Array, "k d"]
+    covariance: Float[Array, "k d d"]
+    laws: Any  # AbstractLaws
+    log_kept: Float[Array, " k"]
+    codes: Int[Array, " k"]

@@ -1,0 +1,44 @@
+"""What is compiled of a likelihood: pure functions of theta.
+
+Two cores of equal sizes share their programs, because nothing in them is static but what `build` is
+and how the series are laid out.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._inference.model import AbstractFrozen, PlanCheck
+from .._inference.series import Series
+from .._statespace.model import StateSpaceModel
+from .theta import Theta
+
+Build = Callable[[Theta], StateSpaceModel]
+
+
+class Core(eqx.Module):
+    """theta -> increments and likelihood, on what a learned model has decided."""
+
+    build: Build = eqx.field(static=True)
+    frozen: AbstractFrozen
+    series: Series  # stacked over the series
+    rows: tuple[tuple[int, ...], ...] = eqx.field(static=True)  # those that are observations
+
+    def increments(self, theta: Theta, forward: bool = False) -> list[Float[Array, " t"]]:
+        """log p(y_t | y_1 ... y_{t-1}; theta) of every series.
+
+        `forward`: for forward differentiation, which has no use for the custom reverse pass.
+        """
+        logs = self.frozen.increments(self.build(theta), self.series, forward)
+        return [row[jnp.asarray(at)] for row, at in zip(logs, self.rows, strict=True)]
+
+    def run(self, theta: Theta) -> tuple[Float[Array, ""], PlanCheck, Any]:
+        """log p(y; theta), how well the plan serves at theta, and facts to make another one by."""
+        return self.frozen.evidence(self.build(theta), self.series)
+
+    def total(self, theta: Theta) -> tuple[Float[Array, ""], PlanCheck]:
+        """log p(y; theta), and how well the plan serves at theta."""
+        return self.run(theta)[:2]

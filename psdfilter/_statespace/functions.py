@@ -1,0 +1,253 @@
+"""The functions of a model as pytrees: their code is static, the numbers in them are leaves.
+
+Two models that differ in their numbers only then share every compiled program, and the numbers may
+be traced.
+"""
+
+import inspect
+from abc import abstractmethod
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._density.psd import AbstractDensity
+from .noise import Noise, log_normal
+
+Inputs = Any  # any pytree of arrays, one row for each step
+KEYWORDS = ("t", "inputs")
+
+
+class Keywords(eqx.Module):
+    """Which of the optional keywords a function takes, and which of these it insists on."""
+
+    names: frozenset[str] = eqx.field(static=True)
+    required: frozenset[str] = eqx.field(static=True)
+
+    def __or__(self, other: "Keywords") -> "Keywords":
+        return Keywords(self.names | other.names, self.required | other.required)
+
+
+_NONE = Keywords(frozenset(), frozenset())
+
+
+class AbstractFunction(eqx.Module):
+    """A function of a model."""
+
+    @property
+    @abstractmethod
+    def keywords(self) -> Keywords:
+        """What it takes beside its arguments."""
+
+    @abstractmethod
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        """Its value."""
+
+
+class Plain(AbstractFunction):
+    """A Python function; the numbers it closes over are part of its code."""
+
+    fn: Callable[..., Any] = eqx.field(static=True)
+
+    @property
+    def keywords(self) -> Keywords:
+        """Read off its signature."""
+        return signature_keywords(self.fn)
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        """fn(...)."""
+        return self.fn(*args, **keywords)
+
+
+class Split(AbstractFunction):
+    """A callable Equinox module of the user's, or a method of one, in arrays and the rest."""
+
+    arrays: Any
+    rest: Any = eqx.field(static=True)
+
+    @property
+    def keywords(self) -> Keywords:
+        """Read off its signature."""
+        return signature_keywords(eqx.combine(self.arrays, self.rest))
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        """module(...)."""
+        return eqx.combine(self.arrays, self.rest)(*args, **keywords)
+
+
+def as_function(fn: Any) -> Any:
+    """A callable as a pytree; anything else as it is, for whoever checks it."""
+    if fn is None or isinstance(fn, AbstractFunction) or not callable(fn):
+        return fn
+    if isinstance(fn, eqx.Module):
+        return Split(*eqx.partition(fn, eqx.is_array))
+    return Plain(fn)
+
+
+def signature_keywords(fn: Callable[..., Any]) -> Keywords:
+    """The keywords of a function that is no `AbstractFunction`."""
+    try:
+        return _read_signature(fn)
+    except TypeError:  # a callable that cannot be hashed
+        return _read_signature.__wrapped__(fn)
+
+
+@lru_cache(maxsize=1024)
+def _read_signature(fn: Callable[..., Any]) -> Keywords:
+    try:
+        parameters = inspect.signature(fn).parameters
+    except (TypeError, ValueError):
+        return _NONE
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
+        return Keywords(frozenset(KEYWORDS), frozenset())
+    taken = [parameters[name] for name in KEYWORDS if name in parameters]
+    required = [p.name for p in taken if p.default is inspect.Parameter.empty]
+    return Keywords(frozenset(p.name for p in taken), frozenset(required))
+
+
+def keywords_of(fn: Callable[..., Any]) -> frozenset[str]:
+    """Which of the optional keywords `t` and `inputs` a function takes."""
+    return _keywords(fn).names
+
+
+def _keywords(fn: Callable[..., Any]) -> Keywords:
+    return fn.keywords if isinstance(fn, AbstractFunction) else signature_keywords(fn)
+
+
+def requires(fn: Callable[..., Any], name: str) -> bool:
+    """Whether a function cannot be called without the keyword."""
+    return name in _keywords(fn).required
+
+
+def call(fn: Callable[..., Any], *args: Any, t: Any = None, inputs: Inputs = None) -> Any:
+    """fn(*args), with `t` and `inputs` if it takes them."""
+    given, keywords = {"t": t, "inputs": inputs}, _keywords(fn)
+    if inputs is None and "inputs" in keywords.required:
+        raise ValueError("inputs must be given: a function of the model takes them")
+    wanted = {
+        name: given[name]
+        for name in keywords.names
+        if given[name] is not None or name in keywords.required
+    }
+    return fn(*args, **wanted)
+
+
+def as_vector(value: Any) -> Array:
+    """What a user's map returned, as (d,)."""
+    return jnp.atleast_1d(jnp.asarray(value, dtype=jnp.float64))
+
+
+class Affine(AbstractFunction):
+    """u -> F u + b."""
+
+    matrix: Float[Array, "k d"]
+    shift: Float[Array, " k"]
+
+    @property
+    def keywords(self) -> Keywords:
+        """None."""
+        return _NONE
+
+    def __call__(self, u: Float[Array, " d"]) -> Float[Array, " k"]:
+        """F u + b."""
+        return self.matrix @ u + self.shift
+
+
+class AbstractAround(AbstractFunction):
+    """Gaussian noise around a map, which says what keywords there are."""
+
+    center: eqx.AbstractVar[AbstractFunction]
+    noise: eqx.AbstractVar[Noise]
+
+    @property
+    def keywords(self) -> Keywords:
+        """Those of the map."""
+        return self.center.keywords
+
+    def mean(self, x: Array, t: Any, inputs: Inputs) -> Array:
+        """The map."""
+        return as_vector(call(self.center, x, t=t, inputs=inputs))
+
+
+class GaussianTransition(AbstractAround):
+    """log N(x; f(u), Q)."""
+
+    center: AbstractFunction
+    noise: Noise
+
+    def __call__(self, u: Array, x: Array, t: Any = None, inputs: Inputs = None) -> Array:
+        """At one pair."""
+        return self.noise.log_density(x - self.mean(u, t, inputs))
+
+
+class GaussianTransitionAxis(AbstractAround):
+    """log N(x_i; f_i(u), q_i), for noise that is independent from axis to axis."""
+
+    center: AbstractFunction
+    noise: Noise
+
+    def __call__(self, i: int, u: Array, x_i: Array, t: Any = None, inputs: Inputs = None) -> Array:
+        """At one pair."""
+        return log_normal(x_i - self.mean(u, t, inputs)[i], self.noise.covariance[i])
+
+
+class GaussianObservation(AbstractAround):
+    """log N(y; h(x), R) of the coordinates of y that were seen."""
+
+    center: AbstractFunction
+    noise: Noise
+
+    def __call__(self, x: Array, y: Array, t: Any = None, inputs: Inputs = None) -> Array:
+        """At one pair."""
+        return self.noise.log_density_observed(y, self.mean(x, t, inputs))
+
+
+class GaussianSampler(AbstractAround):
+    """Draws from N(h(x), R)."""
+
+    center: AbstractFunction
+    noise: Noise
+
+    def __call__(self, key: Array, x: Array, t: Any = None, inputs: Inputs = None) -> Array:
+        """One draw."""
+        return self.mean(x, t, inputs) + self.noise.draw(key)
+
+
+class GaussianPrior(AbstractFunction):
+    """log N(x; m, P)."""
+
+    mean: Float[Array, " d"]
+    noise: Noise
+
+    @property
+    def keywords(self) -> Keywords:
+        """None."""
+        return _NONE
+
+    def __call__(self, x: Float[Array, " d"]) -> Float[Array, ""]:
+        """At one point."""
+        return self.noise.log_density(x - self.mean)
+
+
+class DensityPrior(AbstractFunction):
+    """log f(x) of a density of this package."""
+
+    f: AbstractDensity
+
+    @property
+    def keywords(self) -> Keywords:
+        """None."""
+        return _NONE
+
+    def __call__(self, x: Float[Array, " d"]) -> Float[Array, ""]:
+        """At one point."""
+        return self.f.log_density(x)
+
+
+def size_of(fn: Callable[..., Any], *args: Any) -> tuple[int, ...]:
+    """The shape of what a map returns at step 1."""
+    return jax.eval_shape(lambda *a: call(fn, *a, t=1), *args).shape

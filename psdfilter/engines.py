@@ -1,0 +1,20 @@
+"""Engines as objects with options of their own, for `learn(..., engine=...)`."""
+
+from ._inference.closed.engine import Closed, Reference
+from ._inference.engine import AbstractEngine
+from ._inference.exact.engine import Exact
+from ._inference.free.engine import Free
+from ._inference.mixture.engine import Mixture
+from ._inference.model import AbstractModel
+from ._inference.nodes.engine import Nodes
+
+__all__ = [
+    "AbstractEngine",
+    "AbstractModel",
+    "Closed",
+    "Exact",
+    "Free",
+    "Mixture",
+    "Nodes",
+    "Reference",
+]
