@@ -1,6 +1,6 @@
 """One .npz file for each object: `header.json` and the arrays, no pickle.
 
-The header says {"format": "psdfilter", "version": 1, "kind": ..., "arrays": n, "tree": ...}. Files
+The header says {"format": "psdfilter", "version": 2, "kind": ..., "arrays": n, "tree": ...}. Files
 can be looked into with `numpy.load` and any zip tool.
 """
 
@@ -16,9 +16,9 @@ import numpy as np
 from .._checks import require_x64
 from .._statespace.model import StateSpaceModel
 from ._format import decode, encode
-from ._registry import KINDS, name_of
+from ._schemas import KINDS, schema_of
 
-_VERSION = 1
+_VERSION = 2
 _HEADER = "header.json"
 
 
@@ -33,9 +33,10 @@ def save(path: str | os.PathLike[str], obj: Any) -> None:
         obj: a density (GaussianPSD, GeneralizedGaussianPSD, PairwiseGaussianPSD, GaussianBlocks), a
             Box or TensorGrid, whatever `learn` returns, or the state of an online filter.
     """
-    kind = name_of(obj)
-    if kind not in KINDS:
-        raise ValueError(f"obj must be one of {', '.join(KINDS)}, got {type(obj).__name__}")
+    schema = schema_of(obj)
+    if schema is None or schema.kind not in KINDS:
+        raise ValueError(f"obj must be a {', a '.join(KINDS)}, got {type(obj).__name__}")
+    kind = schema.kind
     arrays: list[np.ndarray] = []
     tree = encode(obj, arrays, kind)
     header = {

@@ -9,7 +9,7 @@ import numpy as np
 
 from .._checks import is_concrete
 from .._statespace.model import StateSpaceModel
-from ._registry import build, class_of, field_names, name_of
+from ._schemas import rebuilt, schema_of, upgraded
 
 
 def encode(obj: Any, arrays: list[np.ndarray], where: str) -> Any:
@@ -27,13 +27,13 @@ def encode(obj: Any, arrays: list[np.ndarray], where: str) -> Any:
         return _encode_array(obj, arrays, where)
     if isinstance(obj, StateSpaceModel):
         return {"ssm": _describe(obj)}
-    name = name_of(obj)
-    if name is not None:
-        fields = {
-            field: encode(getattr(obj, field), arrays, f"{where}.{field}")
-            for field in field_names(type(obj))
+    schema = schema_of(obj)
+    if schema is not None:
+        parts = {
+            name: encode(getattr(obj, attribute), arrays, f"{where}.{name}")
+            for name, attribute in schema.parts.items()
         }
-        return {"class": name, "fields": fields}
+        return {"kind": schema.kind, "version": schema.version, "parts": parts}
     if type(obj) in (tuple, list):
         items = [encode(item, arrays, f"{where}[{i}]") for i, item in enumerate(obj)]
         return {type(obj).__name__: items}
@@ -75,10 +75,9 @@ def decode(node: Any, arrays: list[np.ndarray], ssm: StateSpaceModel | None) -> 
         return jnp.asarray(values) if node["jax"] else values
     if "ssm" in node:
         return _checked(ssm, node["ssm"])
-    if "class" in node:
-        cls = class_of(node["class"])
-        fields = {name: decode(value, arrays, ssm) for name, value in node["fields"].items()}
-        return build(cls, fields)
+    if "kind" in node:
+        parts = {name: decode(value, arrays, ssm) for name, value in node["parts"].items()}
+        return rebuilt(*upgraded(node["kind"], node.get("version"), parts))
     if "tuple" in node:
         return tuple(decode(item, arrays, ssm) for item in node["tuple"])
     if "list" in node:

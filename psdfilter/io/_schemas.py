@@ -1,0 +1,236 @@
+"""What files hold: for each kind of object a version and the names of its parts.
+
+The names on the left are those in files and stay what they are; those on the right are attributes
+of classes and may change with them. A kind whose parts change gets a new version, and an entry in
+`UPGRADES` that makes today's parts of the old ones. Anything that has no schema is refused, on
+writing and on reading.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Schema:
+    """One kind of object.
+
+    Attributes:
+        kind: its name in files.
+        version: of its parts.
+        place: module and class.
+        parts: name in the file -> attribute.
+    """
+
+    kind: str
+    version: int
+    place: tuple[str, str]
+    parts: dict[str, str]
+
+    def cls(self) -> type:
+        """The class, imported when it is needed."""
+        module, name = self.place
+        return getattr(import_module(f"psdfilter.{module}"), name)
+
+
+def _schema(kind: str, module: str, name: str, *parts: str, version: int = 1) -> Schema:
+    """Parts are written "name" or, where the attribute has another one, "name=attribute"."""
+    pairs = [part.split("=") for part in parts]
+    return Schema(kind, version, (module, name), {pair[0]: pair[-1] for pair in pairs})
+
+
+_INFERENCE = "_inference"
+
+SCHEMAS = {
+    schema.kind: schema
+    for schema in (
+        _schema("box", "_density.box", "Box", "lower", "upper"),
+        _schema("grid", "_density.anchors", "TensorGrid", "axes"),
+        _schema(
+            "psd", "_density.psd", "GaussianPSD", "anchors", "factor", "precision", "log_scale"
+        ),
+        _schema(
+            "generalized psd", "_density.generalized", "GeneralizedGaussianPSD",
+            "factor", "precision", "linear", "offset", "log_scale",
+        ),
+        _schema(
+            "pairwise psd", "_density.generalized", "PairwiseGaussianPSD",
+            "factor", "precision", "linear", "offset", "log_scale",
+        ),
+        _schema(
+            "blocks", "_density.blocks", "GaussianBlocks",
+            "log_weights", "means", "covariances=covariance", "factor",
+        ),
+        _schema(
+            "regression", f"{_INFERENCE}.sizing.plan", "AxisRegression",
+            "anchors", "precision", "training=nodes", "lift", "project",
+        ),
+        _schema(
+            "factor", f"{_INFERENCE}.sizing.plan", "TransitionPlan",
+            "given", "group", "given_regressions", "group_regressions",
+        ),
+        _schema(
+            "plan", f"{_INFERENCE}.sizing.plan", "Plan",
+            "box", "nodes", "weights", "transitions", "observation", "prior", "tol",
+        ),
+        _schema(
+            "tables", f"{_INFERENCE}.sizing.tables", "TransitionTables", "rows", "squares"
+        ),
+        _schema(
+            "joint observation", f"{_INFERENCE}.nodes.joint", "JointObservation",
+            "box", "regressions", "root", "log_scale", "table", "gram_roots", "mass",
+        ),
+        _schema(
+            "filled plan", f"{_INFERENCE}.nodes.filled", "Filled",
+            "ssm", "plan", "prior_root", "tables", "joint", "renormalize",
+        ),
+        _schema(
+            "report", f"{_INFERENCE}.report", "Report",
+            "engine", "reason", "tol", "seconds", "nodes", "anchors", "observation_anchors",
+            "joint_anchors", "order", "one_step_error", "coefficient_norm", "leak", "time_varying",
+            "notes",
+        ),
+        _schema(
+            "model on nodes", f"{_INFERENCE}.nodes.model", "NodesModel",
+            "filled", "report", "is_sized", "multiple",
+        ),
+        _schema(
+            "law on nodes", f"{_INFERENCE}.nodes.online", "NodesLaw",
+            "values", "source", "logs", "log_norm", "at",
+        ),
+        _schema(
+            "midpoint axis", f"{_INFERENCE}.closed.midpoints", "MidpointAxis",
+            "anchors", "half", "precision", "anchor_pairs", "half_pairs", "half_means",
+            "quarter_means", "half_moments", "quarter_moments",
+        ),
+        _schema("midpoints", f"{_INFERENCE}.closed.midpoints", "Midpoints", "axes"),
+        _schema(
+            "closed grid", f"{_INFERENCE}.closed.recursion", "Grid",
+            "ssm", "plan", "midpoints", "prior_root", "root", "table",
+        ),
+        _schema("closed model", f"{_INFERENCE}.closed.model", "ClosedModel", "grid", "report"),
+        _schema(
+            "closed law", f"{_INFERENCE}.closed.recursion", "ClosedLaw",
+            "means", "source", "predicted", "logs", "log_norm", "used",
+        ),
+        _schema("closed state", f"{_INFERENCE}.closed.model", "Between", "law", "root"),
+        _schema(
+            "bank", f"{_INFERENCE}.gaussian.bank", "Bank", "log_sizes", "means", "covariances"
+        ),
+        _schema("layout", f"{_INFERENCE}.gaussian.bank", "Layout", "signs", "order"),
+        _schema("dynamics", f"{_INFERENCE}.gaussian.linear", "Dynamics", "F", "b", "Q"),
+        _schema("sensor", f"{_INFERENCE}.gaussian.linear", "Sensor", "H", "d", "R"),
+        _schema(
+            "exact model", f"{_INFERENCE}.exact.model", "ExactModel",
+            "dynamics", "sensor", "prior", "layout=prior_layout", "report",
+        ),
+        _schema(
+            "mixture", f"{_INFERENCE}.gaussian.mixture", "Mixture",
+            "log_weights", "means", "covariances",
+        ),
+        _schema(
+            "unit split", f"{_INFERENCE}.mixture.splitting", "UnitSplit",
+            "offset", "deviation", "error",
+        ),
+        _schema(
+            "effort", f"{_INFERENCE}.mixture.refine", "Effort",
+            "tol", "batch", "rounds", "patience", "prune", "split",
+        ),
+        _schema(
+            "linearized mixture", f"{_INFERENCE}.mixture.linearized", "LinearizedModel",
+            "ssm", "prior", "effort", "report",
+        ),
+        _schema(
+            "mixture sizes", f"{_INFERENCE}.mixture.observe", "Sizes",
+            "order", "capacity", "rounds", "target",
+        ),
+        _schema(
+            "sensor mixture", f"{_INFERENCE}.mixture.sensor", "SensorModel",
+            "ssm", "dynamics", "prior", "sizes", "report", "measured",
+        ),
+        _schema(
+            "sensor mixture state", f"{_INFERENCE}.mixture.sensor", "Sensed", "bank", "measured"
+        ),
+        _schema("atoms", f"{_INFERENCE}.free.atoms", "Atoms", "centers", "precision"),
+        _schema(
+            "term kernel", f"{_INFERENCE}.free.atoms", "TermKernel",
+            "amplitudes", "given", "tightness", "slope", "centers", "precision",
+        ),
+        _schema("square sum", f"{_INFERENCE}.free.compress", "SquareSum", "atoms", "factor"),
+        _schema("mass series", f"{_INFERENCE}.free.mass", "MassSeries", "coefficients"),
+        _schema(
+            "free transition", f"{_INFERENCE}.free.step", "LearnedTransition",
+            "roots", "mass", "panels",
+        ),
+        _schema(
+            "each observation", f"{_INFERENCE}.free.observation", "EachObservation", "ssm", "box"
+        ),
+        _schema(
+            "learned observation", f"{_INFERENCE}.free.observation", "LearnedObservation",
+            "kernel", "box", "num_terms",
+        ),
+        _schema(
+            "free sizes", f"{_INFERENCE}.free.step", "StepSizes",
+            "places", "left_out", "panel_nodes", "source_panels", "source_nodes", "sources",
+            "panels", "table_nodes", "guard_nodes", "tried", "transition_terms", "scan",
+        ),
+        _schema(
+            "fit errors", f"{_INFERENCE}.free.run", "FitErrors", "transition", "observation", "tol"
+        ),
+        _schema(
+            "free model", f"{_INFERENCE}.free.model", "FreeModel",
+            "learned", "observation", "prior", "state_box", "seen_dim", "sizes", "fit_errors",
+            "report",
+        ),
+        _schema("free law", f"{_INFERENCE}.free.model", "FreeLaw", "law", "log_kept"),
+        _schema(
+            "filter state", f"{_INFERENCE}.online", "FilterState",
+            "law", "log_likelihood", "step", "code", "error",
+        ),
+    )
+}  # fmt: skip
+
+# What a user may pass to `save`; the other kinds are parts of these.
+KINDS = (
+    "box", "grid", "psd", "generalized psd", "pairwise psd", "blocks", "filter state",
+    "model on nodes", "closed model", "exact model", "linearized mixture", "sensor mixture",
+    "free model",
+)  # fmt: skip
+
+# (kind, version in a file) -> what makes the parts of the next version.
+UPGRADES: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {}
+
+_BY_CLASS = {(f"psdfilter.{s.place[0]}", s.place[1]): s for s in SCHEMAS.values()}
+
+
+def schema_of(obj: Any) -> Schema | None:
+    """The schema of an object's class; None if files may not hold it."""
+    return _BY_CLASS.get((type(obj).__module__, type(obj).__name__))
+
+
+def upgraded(kind: Any, version: Any, parts: dict[str, Any]) -> tuple[Schema, dict[str, Any]]:
+    """Today's schema of a kind, and the parts that a file has, brought up to it."""
+    schema = SCHEMAS.get(kind)
+    if schema is None:
+        raise ValueError(
+            f"the file holds a {kind!r}, which this version of psdfilter does not know"
+        )
+    while version != schema.version:
+        if (kind, version) not in UPGRADES:
+            raise ValueError(
+                f"the file's {kind!r} has version {version}; this version of psdfilter reads "
+                f"{schema.version}"
+            )
+        parts, version = UPGRADES[kind, version](parts), version + 1
+    if set(parts) != set(schema.parts):
+        raise ValueError(
+            f"the file's {kind!r} has parts {sorted(parts)}, expected {sorted(schema.parts)}: it "
+            "is damaged, or was not written by psdfilter"
+        )
+    return schema, parts
+
+
+def rebuilt(schema: Schema, parts: dict[str, Any]) -> Any:
+    """An instance from all its parts."""
+    return schema.cls()(**{schema.parts[name]: value for name, value in parts.items()})
