@@ -10,10 +10,11 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._density.box import Box
 from .._density.psd import AbstractDensity
-from .._gaussian.quadrature import gauss_legendre, legendre_rule
+from .._gaussian.quadrature import legendre_rule
 from .ability import Ability, NotOffered
 from .laws import AbstractLaws
 from .quadrature import axis_marginal, draw, graded_cdfs, line_quantiles
+from .sizing.grids import flat_weights, mesh_points
 
 # Nodes for each coordinate of y, by their number: about 10^4 in all at most.
 NUM_NODES = {1: 256, 2: 48, 3: 20}
@@ -98,5 +99,11 @@ class GridLaws(AbstractObservedLaws):
 
 
 def observation_grid(box: Box) -> tuple[Float[Array, "n p"], Float[Array, " n"]]:
-    """Nodes in user units and weights of a Gauss-Legendre grid."""
-    return gauss_legendre(box.lower, box.upper, [NUM_NODES[box.dim]] * box.dim)
+    """Nodes in user units and weights of a Gauss-Legendre grid, one rule for each axis.
+
+    One rule, not panels: quantiles go through the polynomial of its nodes.
+    """
+    nodes, weights = legendre_rule(NUM_NODES[box.dim])
+    unit = mesh_points([jnp.asarray(nodes)] * box.dim)
+    flat = flat_weights([weights] * box.dim)
+    return box._place(unit), jnp.prod(box.half_width) * flat

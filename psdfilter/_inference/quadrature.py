@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._gaussian.quadrature import legendre_rule
-from .sizing.spectrum import legendre_transform
+from .._gaussian.spectrum import legendre_transform
 
 
 def _integrated_basis(x: Float[Array, " n"], num: int) -> Float[Array, "n k"]:

@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._gaussian.quadrature import legendre_rule
+from ..._gaussian.spectrum import legendre_transform
 from ..._statespace.model import StateSpaceModel, log_transition_table
-from ..sizing.spectrum import legendre_transform
 
 # Legendre polynomials in u, and nodes in x, for each axis: at first, and at most.
 _DEGREES, _MOST_DEGREES = {1: 128, 2: 24}, {1: 4096, 2: 96}

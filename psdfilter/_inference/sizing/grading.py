@@ -18,7 +18,7 @@ from jaxtyping import Float
 from numpy.polynomial.legendre import legvander
 
 from ..._gaussian.quadrature import legendre_rule
-from .spectrum import legendre_transform
+from ..._gaussian.spectrum import legendre_transform
 
 _GROWTH = 0.3
 _CENTERS, _SAMPLES = 256, 4001

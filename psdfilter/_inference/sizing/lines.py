@@ -6,13 +6,13 @@ import numpy as np
 from jaxtyping import Float
 
 from ..._density.box import Box
+from ..._gaussian.spectrum import legendre_transform
 from ..._learning.axes import Axis, features, least_num
 from ..._learning.sizing import oversampling_for, pad_for, ridge_for, spread_for
 from ..._statespace.model import Inputs, StateSpaceModel
 from ..._statespace.pairs import log_transition_pairs
 from .grids import center_of, half_of
 from .plan import Unaffordable, ridge_fit
-from .spectrum import legendre_transform
 from .typical import TypicalPaths
 
 

@@ -5,7 +5,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.polynomial.legendre import legvander
 
-from ..._gaussian.quadrature import legendre_rule
+from .quadrature import legendre_rule
 
 
 @lru_cache(maxsize=64)
