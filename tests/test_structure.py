@@ -34,7 +34,7 @@ def modules():
 
 def imported(path, parts):
     """Absolute names of everything a module imports from the package, wherever the import is."""
-    package = parts[:-1] if parts[-1] != "__init__" else parts[:-1]
+    package = parts[:-1]
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.level > 0:
             base = package[: len(package) - node.level + 1]
