@@ -60,9 +60,17 @@ def _signed_sum(factor: Array, log_terms: Array) -> tuple[Array, Array]:
 
 def scaled_integral(f: Generalized, box: Box | None) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """z and s with int f = z exp(s), over R^d or, for diagonal precisions, over a box."""
+    return integral_and_bound(f, box)[:2]
+
+
+def integral_and_bound(
+    f: Generalized, box: Box | None
+) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
+    """The same, and the sum of the absolute values of the terms of z."""
     log_terms = log_pair_integrals(f) if box is None else _log_box_integrals(f, box)
     mass, peak = _signed_sum(f.factor, log_terms)
-    return mass, peak + f.log_scale
+    bound, _ = _signed_sum(jnp.abs(f.factor), log_terms)
+    return mass, peak + f.log_scale, jax.lax.stop_gradient(bound)
 
 
 def _log_box_integrals(f: Generalized, box: Box) -> Float[Array, "m m"]:
@@ -211,8 +219,8 @@ def _pairwise_product(
     )
 
 
-def moments(f: Generalized) -> tuple[Float[Array, " d"], Float[Array, "d d"], Float[Array, ""]]:
-    """Mean sum w m, covariance sum w (P^{-1}/2 + (m - mean)(m - mean)'), and z of `_signed_sum`.
+def moments(f: Generalized) -> tuple[Array, Array, Float[Array, ""], Float[Array, ""]]:
+    """Mean sum w m, covariance sum w (P^{-1}/2 + (m - mean)(m - mean)'), z and its absolute terms.
 
     w_ij = A_ij int B_ij / z are signed weights that sum to one, m_ij = P_ij^{-1} h_ij.
     """
@@ -232,4 +240,6 @@ def moments(f: Generalized) -> tuple[Float[Array, " d"], Float[Array, "d d"], Fl
     mean = jnp.einsum("ij,ijd->d", shares, centers)
     delta = centers - mean[None, None, :]
     covariance = jnp.einsum("ij,ijde->de", shares, spreads)
-    return mean, covariance + jnp.einsum("ij,ijd,ije->de", shares, delta, delta), total
+    covariance = covariance + jnp.einsum("ij,ijd,ije->de", shares, delta, delta)
+    sizes = jnp.abs(f.factor) @ jnp.abs(f.factor).T * jnp.exp(log_terms - peak)
+    return mean, covariance, total, jax.lax.stop_gradient(jnp.sum(sizes))

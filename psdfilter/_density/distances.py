@@ -19,9 +19,9 @@ from .._gaussian.quadrature import gauss_legendre
 from .anchors import TensorGrid
 from .box import Box
 from .generalized import pairwise
-from .moments import effective_box
 from .operations import BoxLike, Model, as_model, optional_box, positive_mass, verified_model
 from .psd import GaussianPSD, over_points
+from .support import effective_box
 
 _MAX_NODES = 4_000_000
 _LEAST_NODES = {1: 2048, 2: 256, 3: 64}

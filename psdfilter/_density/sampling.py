@@ -13,9 +13,9 @@ from .._checks import as_count, as_key, check_values, verified
 from .._gaussian.integrals import scaled_interval_mass
 from .anchors import expand
 from .box import Box, as_box
-from .moments import effective_box
 from .operations import BoxLike, scaled_integral
 from .psd import GaussianPSD
+from .support import effective_box
 
 # Draws handled together: each holds a few m x m tables.
 _ENTRIES_PER_BLOCK = 2**21
