@@ -25,6 +25,7 @@ from ._density.moments import cdf as cdf
 from ._density.moments import mode as mode
 from ._density.moments import moments as moments
 from ._density.moments import quantile as quantile
+from ._density.operations import digits as digits
 from ._density.operations import filter_step as filter_step
 from ._density.operations import integral as integral
 from ._density.operations import log_integral as log_integral

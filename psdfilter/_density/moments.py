@@ -1,5 +1,7 @@
 """Mean and covariance, marginal distribution functions and quantiles, the mode."""
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -7,12 +9,13 @@ import optimistix as optx
 from jaxtyping import Array, Float
 
 from .._checks import Numbers, as_axes, as_count, as_floats, check_values, verified
-from . import canonical, squares
+from . import canonical, diagonal, squares
 from .anchors import TensorGrid, expand
 from .box import Box
 from .operations import (
     BoxLike,
     Model,
+    closed_integral,
     as_model,
     integrate_out,
     optional_box,
@@ -106,23 +109,46 @@ def _line_model(
     return line, None if domain is None else domain.keep(named), at
 
 
-def _mass_below(line: Model, t: Float[Array, ""], interval: Box | None) -> tuple[Array, Array]:
-    """z and s with int_{-inf}^t f = z exp(s), over the interval."""
+def _mass_below(
+    line: Model, t: Float[Array, ""], interval: Box | None, bracket: Box, num_nodes: int
+) -> tuple[Array, Array]:
+    """z and s with int_{-inf}^t f = z exp(s), over the interval; at nodes unless there are none."""
+    if num_nodes:
+        return squares.mass_below(line, t, bracket.lower[0], num_nodes)  # pyright: ignore[reportArgumentType]
     low = jnp.full((1,), -jnp.inf) if interval is None else interval.lower
     room = eqx.tree_at(lambda b: (b.lower, b.upper), Box(-1.0, 1.0), (low, t[None]))
     if isinstance(line, GaussianPSD):
-        pairs = pair_integrals(line.anchors, line.precision, room)
-        mass = quadratic_form(joint_matrices(pairs, pairs.masses), line.factor)
-        return mass, pairs.log_scale + line.log_scale
+        return diagonal.scaled_integral(line, room)
     return canonical.scaled_integral(line, room)
 
 
+def _on_line(
+    line: Model, interval: Box | None, along: Callable[[int], Float[Array, " n"]]
+) -> Float[Array, " n"]:
+    """`along(num_nodes)`: without nodes unless distribution functions would lose digits.
+
+    Their absolute error is that of the whole mass, which is refused if nothing helps.
+    """
+    plan = squares.plan_for_integral(line, interval)
+    _, error = closed_integral(line, interval)
+    value, _ = settle(
+        lambda: (along(0), error), lambda plan: (along(plan.counts[0]), error), plan
+    )
+    return value
+
+
 @eqx.filter_jit
-def _cdf(line: Model, t: Float[Array, " n"], interval: Box | None, log_mass: Array) -> Array:
+def _cdf(
+    line: Model, t: Float[Array, " n"], interval: Box | None, log_mass: Array, num_nodes: int
+) -> Array:
+    bracket = squares.room_of(line, interval)
+
     def below(point: Float[Array, ""]) -> Float[Array, ""]:
         if interval is not None:
             point = jnp.clip(point, interval.lower[0], interval.upper[0])
-        mass, log_scale = _mass_below(line, point, interval)
+        if num_nodes:
+            point = jnp.clip(point, bracket.lower[0], bracket.upper[0])
+        mass, log_scale = _mass_below(line, point, interval, bracket, num_nodes)
         return jnp.clip(mass * jnp.exp(log_scale - log_mass), 0.0, 1.0)
 
     return jax.lax.map(below, t, batch_size=64)
@@ -132,17 +158,21 @@ def cdf(f: Model, axis: int, t: Numbers, box: BoxLike | None = None) -> Float[Ar
     """P(x_axis <= t) under f / int f, for any array of t."""
     line, interval, points = _line_model(f, axis, box, t=as_floats("t", t))
     log_mass = positive_mass(line, interval)
-    return _cdf(line, points.ravel(), interval, log_mass).reshape(points.shape)
+    flat = points.ravel()
+    values = _on_line(line, interval, lambda num: _cdf(line, flat, interval, log_mass, num))
+    return values.reshape(points.shape)
 
 
 @eqx.filter_jit
-def _quantile(line: Model, q: Float[Array, " n"], interval: Box | None, log_mass: Array) -> Array:
-    bracket = effective_box(line, interval)
+def _quantile(
+    line: Model, q: Float[Array, " n"], interval: Box | None, log_mass: Array, num_nodes: int
+) -> Array:
+    bracket = squares.room_of(line, interval) if num_nodes else effective_box(line, interval)
     low, high = bracket.lower[0], bracket.upper[0]
     scale = jnp.maximum(jnp.abs(low), jnp.abs(high))
 
     def excess(t: Float[Array, ""], level: Float[Array, ""]) -> Float[Array, ""]:
-        mass, log_scale = _mass_below(line, t, interval)
+        mass, log_scale = _mass_below(line, t, interval, bracket, num_nodes)
         return mass * jnp.exp(log_scale - log_mass) - level
 
     def one(level: Float[Array, ""]) -> Float[Array, ""]:
@@ -175,7 +205,9 @@ def quantile(f: Model, axis: int, q: Numbers, box: BoxLike | None = None) -> Flo
     line, interval, levels = _line_model(f, axis, box, q=as_floats("q", q))
     levels = check_values(levels, (levels >= 0) & (levels <= 1), f"q must lie in [0, 1], got {q}")
     log_mass = positive_mass(line, interval)
-    inner = _quantile(line, levels.ravel(), interval, log_mass).reshape(levels.shape)
+    flat = levels.ravel()
+    inner = _on_line(line, interval, lambda num: _quantile(line, flat, interval, log_mass, num))
+    inner = inner.reshape(levels.shape)
     low, high = (-jnp.inf, jnp.inf) if interval is None else (interval.lower[0], interval.upper[0])
     return jnp.where(levels == 0, low, jnp.where(levels == 1, high, inner))
 

@@ -23,6 +23,7 @@ from .._checks import (
     verified,
 )
 from . import canonical, diagonal, squares
+from .anchors import TensorGrid
 from .box import Box, as_box
 from .conversions import SameModel, generalize
 from .diagonal import AxisMap
@@ -57,7 +58,8 @@ def verified_model(f: object, box: BoxLike | None) -> tuple[Model, Box | None]:
 
 
 @eqx.filter_jit
-def _closed_integral(f: Model, box: Box | None) -> tuple[tuple[Array, Array], Array]:
+def closed_integral(f: Model, box: Box | None) -> tuple[tuple[Array, Array], Array]:
+    """(z, s) with int f = z exp(s) as a signed sum, and the estimate of its relative error."""
     room = diagonal if isinstance(f, GaussianPSD) else canonical
     mass, log_scale, bound = room.integral_and_bound(f, box)  # pyright: ignore[reportArgumentType]
     return (mass, log_scale), relative_error(mass, bound)
@@ -66,10 +68,12 @@ def _closed_integral(f: Model, box: Box | None) -> tuple[tuple[Array, Array], Ar
 def estimated_integral(f: Model, domain: Box | None) -> tuple[tuple[Array, Array], Array]:
     """(z, s) with int f = z exp(s), and the estimate of its relative error."""
     plan = squares.plan_for_integral(f, domain)
+    scattered = isinstance(f, GaussianPSD) and not isinstance(f.anchors, TensorGrid)
     return settle(
-        lambda: _closed_integral(f, domain),
+        lambda: closed_integral(f, domain),
         lambda plan: squares.scaled_integral(f, plan),  # pyright: ignore[reportArgumentType]
         plan,
+        costly=scattered and f.order**2 > COSTLY,
     )
 
 
@@ -121,7 +125,7 @@ def digits(f: Model, box: BoxLike | None = None) -> Float[Array, ""]:
     From eleven digits down, integrals of `GaussianPSD` and `GeneralizedGaussianPSD` are taken at
     quadrature nodes, where about half of what is missing here is lost.
     """
-    _, error = _closed_integral(*verified_model(f, box))
+    _, error = closed_integral(*verified_model(f, box))
     return jnp.clip(-jnp.log10(jnp.maximum(error, 1e-300)), 0.0, 15.0)
 
 

@@ -37,9 +37,9 @@ _MAX_NODES, _MAX_ENTRIES = 2**17, 2**26
 _TRACED_NODES = {1: 256, 2: 64, 3: 20}
 # Counts are multiples of these, so that few programmes are compiled.
 _STEP = {1: 32, 2: 16, 3: 8}
-# Beyond this many products of pairs (about a second) a closed transition is not tried if there are
-# nodes: they are a thousand times cheaper.
-COSTLY = 3e7
+# Beyond this many products of pairs (a quarter of a second) a closed form is not tried if there are
+# nodes: they are many times cheaper.
+COSTLY = 4e6
 
 
 class Plan(NamedTuple):

@@ -93,13 +93,18 @@ def plan_for_integral(f: object, box: Box | None) -> Plan | None:
     """Nodes for int f; None for models that are no sums of squares."""
     if not isinstance(f, GaussianPSD | GeneralizedGaussianPSD) or f.dim > 3:
         return None
-    room = effective_box(f, box, _REACH)
+    room = room_of(f, box)
     if isinstance(f, GaussianPSD):
         kappa, outside = 2 * f.precision, _outside(expand(f.anchors), room)
     else:
         diagonals = jnp.diagonal(pairwise(f).precision, axis1=-2, axis2=-1)
         kappa, outside = jnp.max(diagonals, axis=(0, 1)), jnp.zeros(f.dim)
     return plan_nodes(room, kappa, outside, f.rank)
+
+
+def room_of(f: Squares | PairwiseGaussianPSD, box: Box | None) -> Box:
+    """The part of the box where f has its mass, even if its coefficients are large."""
+    return effective_box(f, box, _REACH)
 
 
 def _outside(points: Float[Array, "m d"], room: Box) -> Float[Array, " d"]:
@@ -148,10 +153,7 @@ def mass_below(
     f: Squares, t: Float[Array, ""], lower: Float[Array, ""], num: int
 ) -> tuple[Array, Array]:
     """z and s with int_lower^t f = z exp(s) on a line, by `num` nodes between the two."""
-    low = jnp.minimum(lower, t)
-    rule = Plan(Box(-1.0, 1.0), (num,), np.True_)
-    room = eqx.tree_at(lambda b: (b.lower, b.upper), rule.room, (low[None], t[None]))
-    nodes, weights = gauss_legendre(room.lower, room.upper, rule.counts)
+    nodes, weights = gauss_legendre(jnp.minimum(lower, t)[None], t[None], (num,))
     values, _, scales = jax.vmap(lambda z: _value_and_bound(f, z))(nodes)
     peak = _finite_peak(scales)
     return jnp.sum(weights * values * jnp.exp(scales - peak)), peak
