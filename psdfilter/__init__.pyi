@@ -21,6 +21,7 @@ from ._density.distances import kl_divergence as kl_divergence
 from ._density.distances import total_variation as total_variation
 from ._density.generalized import GeneralizedGaussianPSD as GeneralizedGaussianPSD
 from ._density.generalized import PairwiseGaussianPSD as PairwiseGaussianPSD
+from ._density.modes import modes as modes
 from ._density.moments import cdf as cdf
 from ._density.moments import mode as mode
 from ._density.moments import moments as moments

@@ -9,14 +9,16 @@ import optimistix as optx
 from jaxtyping import Array, Float
 
 from .._checks import Numbers, as_axes, as_count, as_floats, check_values, verified
-from . import canonical, diagonal, squares
+from . import block_calculus, canonical, diagonal, squares
 from .anchors import TensorGrid, expand
+from .blocks import GaussianBlocks, block_moments
 from .box import Box
+from .conversions import generalize
 from .operations import (
     BoxLike,
     Model,
-    closed_integral,
     as_model,
+    closed_integral,
     integrate_out,
     optional_box,
     positive_mass,
@@ -37,7 +39,10 @@ def moments(f: Model, box: BoxLike | None = None) -> tuple[Float[Array, " d"], F
     """
     f, domain = verified_model(f, box)
     if domain is not None and not isinstance(f, GaussianPSD):
-        raise ValueError("box must be None for a generalised model, whose moments are over R^d")
+        raise ValueError(
+            "box must be None for a generalised model or a sum of blocks, whose moments are over "
+            "R^d"
+        )
     (mean, covariance, mass), error = settle(
         lambda: _closed_moments(f, domain),
         lambda plan: squares.moments(f, plan),  # pyright: ignore[reportArgumentType]
@@ -54,6 +59,9 @@ def moments(f: Model, box: BoxLike | None = None) -> tuple[Float[Array, " d"], F
 def _closed_moments(f: Model, box: Box | None) -> tuple[tuple[Array, Array, Array], Array]:
     if isinstance(f, GaussianPSD):
         *found, bound = _diagonal_moments(f, box)
+    elif isinstance(f, GaussianBlocks):
+        mass, _, bound = block_calculus.integral_and_bound(f)
+        found = (*block_moments(f), mass)
     else:
         *found, bound = canonical.moments(f)
     return tuple(found), relative_error(found[2], bound)  # pyright: ignore[reportReturnType]
@@ -103,8 +111,11 @@ def _line_model(
         raise ValueError(f"axis must be one integer, got {axis!r}")
     domain = optional_box(box, f.dim)
     if f.dim > 1 and domain is not None and not isinstance(f, GaussianPSD):
-        raise ValueError("box must be None for a generalised model of several coordinates")
+        raise ValueError(
+            "box must be None for a generalised model, or a sum of blocks, of several coordinates"
+        )
     f, domain, at = verified(f=f, box=domain, **points)
+    f = generalize(f) if isinstance(f, GaussianBlocks) else f
     line = f if f.dim == 1 else integrate_out(f, domain, named)
     return line, None if domain is None else domain.keep(named), at
 
@@ -131,9 +142,7 @@ def _on_line(
     """
     plan = squares.plan_for_integral(line, interval)
     _, error = closed_integral(line, interval)
-    value, _ = settle(
-        lambda: (along(0), error), lambda plan: (along(plan.counts[0]), error), plan
-    )
+    value, _ = settle(lambda: (along(0), error), lambda plan: (along(plan.counts[0]), error), plan)
     return value
 
 
@@ -154,8 +163,18 @@ def _cdf(
     return jax.lax.map(below, t, batch_size=64)
 
 
+def _with_mass(f: GaussianBlocks) -> GaussianBlocks:
+    """f, if it has a mass to divide by."""
+    mass = positive_mass(f, None)
+    safe = check_values(f.log_weights, jnp.isfinite(mass), _NO_MASS)
+    return eqx.tree_at(lambda m: m.log_weights, f, safe)
+
+
 def cdf(f: Model, axis: int, t: Numbers, box: BoxLike | None = None) -> Float[Array, "..."]:
     """P(x_axis <= t) under f / int f, for any array of t."""
+    if isinstance(f, GaussianBlocks) and box is None:
+        f, points = verified(f=f, t=as_floats("t", t))
+        return _with_mass(f).cdf(axis, points)
     line, interval, points = _line_model(f, axis, box, t=as_floats("t", t))
     log_mass = positive_mass(line, interval)
     flat = points.ravel()
@@ -202,6 +221,9 @@ def quantile(f: Model, axis: int, q: Numbers, box: BoxLike | None = None) -> Flo
     Differentiable in f by the implicit function theorem. q = 0 and q = 1 give the bounds of the
     box, infinite on R^d.
     """
+    if isinstance(f, GaussianBlocks) and box is None:
+        f, levels = verified(f=f, q=as_floats("q", q))
+        return _with_mass(f).quantile(axis, levels)
     line, interval, levels = _line_model(f, axis, box, q=as_floats("q", q))
     levels = check_values(levels, (levels >= 0) & (levels <= 1), f"q must lie in [0, 1], got {q}")
     log_mass = positive_mass(line, interval)
@@ -250,6 +272,7 @@ def mode(f: Model, box: BoxLike | None = None, *, num_starts: int = 8) -> Float[
     if none of these lies on its flank, or if they all lie on others.
     """
     f, domain = verified_model(f, box)
+    f = generalize(f) if isinstance(f, GaussianBlocks) else f
     room = effective_box(f, domain)
     per_axis = max(2, round(1024 ** (1 / f.dim)))
     unit = jnp.linspace(-0.995, 0.995, per_axis)

@@ -22,26 +22,26 @@ from .._checks import (
     is_traced,
     verified,
 )
-from . import canonical, diagonal, squares
+from . import block_calculus, canonical, diagonal, squares
 from .anchors import TensorGrid
+from .blocks import NO_DENSITY, GaussianBlocks
 from .box import Box, as_box
-from .conversions import SameModel, generalize
+from .conversions import Model, SameModel, generalize
 from .diagonal import AxisMap
 from .generalized import GeneralizedGaussianPSD, PairwiseGaussianPSD
 from .psd import GaussianPSD
 from .rounding import COSTLY, relative_error, require_digits, settle
 
 BoxLike = Box | tuple[Numbers, Numbers]
-Model = GaussianPSD | GeneralizedGaussianPSD | PairwiseGaussianPSD
 
 
 def as_model(name: str, f: object) -> Model:
     """`f`, if it is one of the families of this package."""
-    if not isinstance(f, GaussianPSD | GeneralizedGaussianPSD | PairwiseGaussianPSD):
+    if not isinstance(f, Model):
         remedy = ": use its expand()" if hasattr(f, "expand") else ""
         raise ValueError(
-            f"{name} must be a GaussianPSD, GeneralizedGaussianPSD or PairwiseGaussianPSD, "
-            f"got {type(f).__name__}{remedy}"
+            f"{name} must be a GaussianPSD, GeneralizedGaussianPSD, PairwiseGaussianPSD or "
+            f"GaussianBlocks, got {type(f).__name__}{remedy}"
         )
     return f
 
@@ -60,6 +60,9 @@ def verified_model(f: object, box: BoxLike | None) -> tuple[Model, Box | None]:
 @eqx.filter_jit
 def closed_integral(f: Model, box: Box | None) -> tuple[tuple[Array, Array], Array]:
     """(z, s) with int f = z exp(s) as a signed sum, and the estimate of its relative error."""
+    if isinstance(f, GaussianBlocks):
+        mass, log_scale, bound = block_calculus.integral_and_bound(f)
+        return (mass, log_scale), relative_error(mass, bound)
     room = diagonal if isinstance(f, GaussianPSD) else canonical
     mass, log_scale, bound = room.integral_and_bound(f, box)  # pyright: ignore[reportArgumentType]
     return (mass, log_scale), relative_error(mass, bound)
@@ -77,17 +80,26 @@ def estimated_integral(f: Model, domain: Box | None) -> tuple[tuple[Array, Array
     )
 
 
+def uncoupled(f: GeneralizedGaussianPSD | PairwiseGaussianPSD, domain: Box | None) -> Box | None:
+    """The box, if f has a closed form on it: all precisions are diagonal."""
+    if domain is None:
+        return None
+    lower = check_values(
+        domain.lower,
+        canonical.off_diagonal(f) == 0,
+        "box must be None for a generalised model whose precision couples its axes: box "
+        "integrals have a closed form only for diagonal precisions. Integrate over R^d, or by "
+        "quadrature of f",
+    )
+    return eqx.tree_at(lambda b: b.lower, domain, lower)
+
+
 def scaled_integral(f: Model, domain: Box | None) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """z and s with int f = z exp(s); a non-finite integral is an error, a zero one is not."""
-    if domain is not None and not isinstance(f, GaussianPSD):
-        lower = check_values(
-            domain.lower,
-            canonical.off_diagonal(f) == 0,
-            "box must be None for a generalised model whose precision couples its axes: box "
-            "integrals have a closed form only for diagonal precisions. Integrate over R^d, or by "
-            "quadrature of f",
-        )
-        domain = eqx.tree_at(lambda b: b.lower, domain, lower)
+    if domain is not None and isinstance(f, GaussianBlocks):
+        f = generalize(f)
+    if not isinstance(f, GaussianPSD | GaussianBlocks):
+        domain = uncoupled(f, domain)
     (mass, log_scale), error = estimated_integral(f, domain)
     mass = check_values(
         mass,
@@ -151,6 +163,8 @@ def scale(f: SameModel, log_factor: Numbers) -> SameModel:
 
 
 def _scaled(f: SameModel, log_factor: Array) -> SameModel:
+    if isinstance(f, GaussianBlocks):
+        return block_calculus.scaled(f, log_factor)  # pyright: ignore[reportReturnType]
     return eqx.tree_at(lambda m: m.log_scale, f, f.log_scale + log_factor)
 
 
@@ -158,6 +172,8 @@ def _scaled(f: SameModel, log_factor: Array) -> SameModel:
 def _partial(
     f: SameModel, axes: tuple[int, ...], rest: tuple[int, ...], values: Array
 ) -> SameModel:
+    if isinstance(f, GaussianBlocks):
+        return block_calculus.partial(f, axes, rest, values)  # pyright: ignore[reportReturnType]
     room = diagonal if isinstance(f, GaussianPSD) else canonical
     return room.partial(f, axes, rest, values)  # pyright: ignore[reportArgumentType, reportReturnType]
 
@@ -171,7 +187,15 @@ def partial(f: SameModel, axes: int | Sequence[int], values: Numbers) -> SameMod
     if not rest:
         raise ValueError(f"axes must leave at least one of {f.dim} coordinates free; call f(x)")
     f, at = verified(f=f, values=at)
-    return _partial(f, fixed, rest, at)
+    return _with_density(_partial(f, fixed, rest, at))
+
+
+def _with_density(f: SameModel) -> SameModel:
+    """A sum of blocks that came of fixed coordinates, unless these had no density."""
+    if not isinstance(f, GaussianBlocks):
+        return f
+    weights = check_values(f.log_weights, ~jnp.isnan(f.log_weights), NO_DENSITY)
+    return eqx.tree_at(lambda m: m.log_weights, f, weights)
 
 
 def _as_values(name: str, values: Numbers, num: int) -> Float[Array, " k"]:
@@ -211,7 +235,8 @@ def marginal(f: Model, keep: int | Sequence[int], box: BoxLike | None = None) ->
         raise ValueError("keep must name at least one axis, got none; call integral(f, box)")
     if box is not None and not isinstance(f, GaussianPSD):
         raise ValueError(
-            "box must be None for a generalised model: its marginals stay closed only over R^d"
+            "box must be None for a generalised model or a sum of blocks: their marginals stay "
+            "closed only over R^d"
         )
     return integrate_out(*verified_model(f, box), kept)
 
@@ -231,6 +256,10 @@ def integrate_out(f: Model, domain: Box | None, keep: tuple[int, ...]) -> Model:
             plan,
         )
         return _with_digits(result, error, "the marginal of f")
+    if isinstance(f, GaussianBlocks):
+        _, error = closed_integral(f, None)
+        weights = require_digits(f.log_weights, error, "the marginal of f")
+        return block_calculus.marginal(eqx.tree_at(lambda m: m.log_weights, f, weights), keep)
     result, error = _marginal(f, keep, drop, domain)
     result = _with_digits(result, error, "the marginal of f")
     offset = check_values(
@@ -260,6 +289,8 @@ def _with_digits(f: SameModel, error: Array, what: str) -> SameModel:
 def _product(f: Model, g: Model, axes: AxisMap) -> Model:
     if isinstance(f, GaussianPSD) and isinstance(g, GaussianPSD):
         return diagonal.product(f, g, axes)
+    if isinstance(f, GaussianBlocks) and isinstance(g, GaussianBlocks):
+        return block_calculus.product(f, g, axes)
     return canonical.product(generalize(f), generalize(g), axes)
 
 
@@ -287,7 +318,7 @@ def product(
 
     `f_axes[i]` names the variable of the result that coordinate i of f is, by default variable i;
     likewise `g_axes`. So f(x, y) g(y, z) is product(f, g, (0, 1), (1, 2)), and without axes f and
-    g share their first coordinates.
+    g share their first coordinates. Models of two families give a generalised one.
     """
     f, g = as_model("f", f), as_model("g", g)
     of_f = _result_axes("f_axes", f_axes, f.dim)
@@ -299,7 +330,15 @@ def product(
             f"result, got {of_f} and {of_g}"
         )
     f, g = verified(f=f, g=g)
-    return _product(f, g, AxisMap(len(named), of_f, of_g))
+    return _multiplied(f, g, AxisMap(len(named), of_f, of_g))
+
+
+def _multiplied(f: Model, g: Model, axes: AxisMap) -> Model:
+    if isinstance(f, GaussianBlocks) and isinstance(g, GaussianBlocks):
+        return _with_density(_product(f, g, axes))
+    # Beside another family, blocks are a generalised model: of singular precisions too.
+    f, g = (generalize(m) if isinstance(m, GaussianBlocks) else m for m in (f, g))
+    return _product(f, g, axes)
 
 
 def _result_axes(name: str, axes: int | Sequence[int] | None, dim: int) -> tuple[int, ...]:
@@ -365,7 +404,10 @@ def _transition_box(Q: object, f: object, box: BoxLike | None) -> Box | None:
 def _moved(Q: Model, f: Model, domain: Box | None) -> Model:
     if isinstance(Q, GaussianPSD) and isinstance(f, GaussianPSD):
         return _transition(Q, f, domain)
-    joint = _product(generalize(Q), generalize(f), _leading_axes(Q.dim, f.dim))
+    if isinstance(Q, GaussianBlocks) and isinstance(f, GaussianBlocks):
+        joint = _multiplied(Q, f, _leading_axes(Q.dim, f.dim))
+    else:
+        joint = _product(generalize(Q), generalize(f), _leading_axes(Q.dim, f.dim))
     return integrate_out(joint, None, tuple(range(f.dim, Q.dim)))
 
 
@@ -400,7 +442,7 @@ def filter_step(
     seen_axes = tuple(range(len(state), G.dim))
     at = _as_values("y", y, len(seen_axes))
     Q, G, f, at, domain = verified(Q=Q, G=G, f=f, y=at, box=domain)
-    seen = _partial(G, seen_axes, state, at)
-    joint = _product(_moved(Q, f, domain), seen, _leading_axes(len(state), len(state)))
+    seen = _with_density(_partial(G, seen_axes, state, at))
+    joint = _multiplied(_moved(Q, f, domain), seen, _leading_axes(len(state), len(state)))
     log_mass = positive_mass(joint, domain)
     return _scaled(joint, -log_mass), log_mass

@@ -163,7 +163,7 @@ def _own_anchors(root_fn, design: Design, budget: Budget, check: _Check):
 
 
 class _NystromSolver:
-    """The ridge problem of `DenseRidge` by conjugate gradients: memory does not grow with points."""
+    """The ridge problem of `DenseRidge` by conjugate gradients, without its table of points."""
 
     def __init__(self, anchors: Array, points: Array, precision: ArrayLike, ridge: float):
         self.anchors, self.points, self.ridge = anchors, points, ridge

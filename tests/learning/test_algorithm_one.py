@@ -23,8 +23,10 @@ def learned(**options):
 def test_it_is_the_normal_equations_on_the_drawn_points():
     fit = learned()
     anchors, points = np.asarray(fit.model.anchors), np.asarray(fit.points)
-    assert anchors.shape == (30, 2) and points.shape == (300, 2)
-    assert bool(jnp.all(BOX.contains(anchors))) and bool(jnp.all(BOX.contains(points)))
+    assert anchors.shape == (30, 2)
+    assert points.shape == (300, 2)
+    assert bool(jnp.all(BOX.contains(anchors)))
+    assert bool(jnp.all(BOX.contains(points)))
     eta = np.array([2.0, 1.5])
     k = lambda a, b: np.exp(-np.sum(eta * (a[:, None] - b[None]) ** 2, axis=-1))  # noqa: E731
     phi, gram = k(points, anchors), k(anchors, anchors)
@@ -36,7 +38,8 @@ def test_it_is_the_normal_equations_on_the_drawn_points():
     x = np.random.default_rng(0).uniform([-1, 0], [1, 3], (50, 2))
     # A ridge of 1e-9 leaves the coefficients free along small eigenvalues; the fit agrees.
     np.testing.assert_allclose(fit.model(x), (k(x, anchors) @ a) ** 2, atol=1e-5)
-    assert fit.report.ridge == 1e-9 and fit.report.num_anchors == 30
+    assert fit.report.ridge == 1e-9
+    assert fit.report.num_anchors == 30
     assert fit.report.precision == (2.0, 1.5)
 
 
@@ -49,7 +52,8 @@ def test_the_nystrom_solver_gives_the_same_model():
 @pytest.mark.slow
 def test_the_nystrom_solver_reaches_many_points():
     fit = learned(num_anchors=300, num_points=200_000, solver="nystrom", max_memory=2**27)
-    assert fit.report.num_points == 200_000 and fit.report.sup_error < 1e-2
+    assert fit.report.num_points == 200_000
+    assert fit.report.sup_error < 1e-2
 
 
 def test_points_default_to_four_for_each_anchor_and_are_no_anchors():
