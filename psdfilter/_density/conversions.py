@@ -18,7 +18,9 @@ from .blocks import NO_DENSITY, GaussianBlocks
 from .generalized import GeneralizedGaussianPSD, PairwiseGaussianPSD
 from .psd import GaussianPSD, as_precision
 
-Model = GaussianPSD | GeneralizedGaussianPSD | PairwiseGaussianPSD | GaussianBlocks
+# Models with precisions, and all.
+PSDModel = GaussianPSD | GeneralizedGaussianPSD | PairwiseGaussianPSD
+Model = PSDModel | GaussianBlocks
 SameModel = TypeVar("SameModel", bound=Model)
 
 
@@ -133,6 +135,11 @@ def _generalize(f: GaussianPSD) -> GeneralizedGaussianPSD:
     return eqx.tree_at(lambda m: m.log_scale, model, f.log_scale)
 
 
+def with_precisions(f: Model) -> PSDModel:
+    """f, sums of blocks as the generalised model that they are."""
+    return generalize(f) if isinstance(f, GaussianBlocks) else f
+
+
 def conditional_gaussian(
     matrix: Numbers,
     covariance: Numbers,
@@ -190,7 +197,7 @@ def change_units(f: SameModel, center: Numbers, scale: Numbers) -> SameModel:
 @eqx.filter_jit
 def _in_units(f: SameModel, c: Float[Array, " d"], s: Float[Array, " d"]) -> SameModel:
     if isinstance(f, GaussianBlocks):
-        return block_calculus.in_units(f, c, s)  # pyright: ignore[reportReturnType]
+        return block_calculus.in_units(f, c, s)
     log_scale = f.log_scale - jnp.sum(jnp.log(s))
     if isinstance(f, GaussianPSD):
         if isinstance(f.anchors, TensorGrid):

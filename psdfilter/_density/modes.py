@@ -11,9 +11,8 @@ from jaxtyping import Array, Float
 
 from .._checks import is_traced
 from .anchors import TensorGrid
-from .blocks import GaussianBlocks
 from .box import Box
-from .conversions import Model, generalize
+from .conversions import Model, PSDModel, with_precisions
 from .distances import resolution
 from .operations import BoxLike, verified_model
 from .psd import over_points
@@ -50,21 +49,21 @@ def modes(f: Model, box: BoxLike | None = None, *, least: float = 1e-6) -> Float
         )
     if not 0 <= least < 1:
         raise ValueError(f"least must lie in [0, 1), got {least!r}")
-    f = generalize(f) if isinstance(f, GaussianBlocks) else f
-    room = effective_box(f, domain)
-    widths = np.asarray(resolution(f) * room.half_width)
+    model = with_precisions(f)
+    room = effective_box(model, domain)
+    widths = np.asarray(resolution(model) * room.half_width)
     counts = [
         int(min(max(_LEAST[f.dim], math.ceil(2 * _PER_WIDTH * w) + 1), _MOST[f.dim]))
         for w in widths
     ]
     grid = TensorGrid([np.linspace(-1.0, 1.0, n) for n in counts])
     nodes = room._place(grid.points())
-    heights = np.asarray(over_points(f, nodes, "log")).reshape(counts)
+    heights = np.asarray(over_points(model, nodes, "log")).reshape(counts)
     starts = np.asarray(nodes)[_peaks_of(heights).ravel()]
     spacing = 2 * np.asarray(room.half_width) / (np.array(counts) - 1)
     # A multiple of eight starts: few programmes.
     padded = np.concatenate([starts, np.repeat(starts[:1], -len(starts) % 8, axis=0)])
-    found, values = _climb(f, room, jnp.asarray(padded), jnp.asarray(spacing))
+    found, values = _climb(model, room, jnp.asarray(padded), jnp.asarray(spacing))
     points, tops = np.asarray(found)[: len(starts)], np.asarray(values)[: len(starts)]
     chosen: list[int] = []
     for i in np.argsort(-tops):
@@ -86,7 +85,7 @@ def _peaks_of(heights: np.ndarray) -> np.ndarray:
 
 @eqx.filter_jit
 def _climb(
-    f: Model, room: Box, starts: Float[Array, "n d"], spacing: Float[Array, " d"]
+    f: PSDModel, room: Box, starts: Float[Array, "n d"], spacing: Float[Array, " d"]
 ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
     """Newton's method on log f, held to the box and to one spacing of the grid a step."""
 
@@ -104,7 +103,7 @@ def _climb(
         size = jnp.maximum(jnp.abs(values), 1e-12 * jnp.max(jnp.abs(values)) + 1e-300)
         move = vectors @ ((vectors.T @ (slope * free)) / size) * free
         move = move / jnp.maximum(jnp.max(jnp.abs(move) / spacing), 1.0)
-        shares = jnp.concatenate([0.5 ** jnp.arange(_NUM_HALVINGS), jnp.zeros(1)])
+        shares = jnp.asarray([*(0.5 ** np.arange(_NUM_HALVINGS)), 0.0])
         tried = x[None] + shares[:, None] * move[None]
         tried = jnp.clip(tried, room.lower[None], room.upper[None])
         values = jax.vmap(log_value)(tried)

@@ -13,7 +13,7 @@ from . import block_calculus, canonical, diagonal, squares
 from .anchors import TensorGrid, expand
 from .blocks import GaussianBlocks, block_moments
 from .box import Box
-from .conversions import generalize
+from .conversions import PSDModel, with_precisions
 from .operations import (
     BoxLike,
     Model,
@@ -103,7 +103,7 @@ def _diagonal_moments(f: GaussianPSD, box: Box | None) -> tuple[Array, Array, Ar
 
 def _line_model(
     f: Model, axis: int, box: BoxLike | None, **points: Array
-) -> tuple[Model, Box | None, Array]:
+) -> tuple[PSDModel, Box | None, Array]:
     """The marginal of one coordinate, its interval, and points on it, once all are looked at."""
     f = as_model("f", f)
     named = as_axes("axis", axis, f.dim)
@@ -115,13 +115,13 @@ def _line_model(
             "box must be None for a generalised model, or a sum of blocks, of several coordinates"
         )
     f, domain, at = verified(f=f, box=domain, **points)
-    f = generalize(f) if isinstance(f, GaussianBlocks) else f
+    f = with_precisions(f)
     line = f if f.dim == 1 else integrate_out(f, domain, named)
-    return line, None if domain is None else domain.keep(named), at
+    return with_precisions(line), None if domain is None else domain.keep(named), at
 
 
 def _mass_below(
-    line: Model, t: Float[Array, ""], interval: Box | None, bracket: Box, num_nodes: int
+    line: PSDModel, t: Float[Array, ""], interval: Box | None, bracket: Box, num_nodes: int
 ) -> tuple[Array, Array]:
     """z and s with int_{-inf}^t f = z exp(s), over the interval; at nodes unless there are none."""
     if num_nodes:
@@ -134,7 +134,7 @@ def _mass_below(
 
 
 def _on_line(
-    line: Model, interval: Box | None, along: Callable[[int], Float[Array, " n"]]
+    line: PSDModel, interval: Box | None, along: Callable[[int], Float[Array, " n"]]
 ) -> Float[Array, " n"]:
     """`along(num_nodes)`: without nodes unless distribution functions would lose digits.
 
@@ -148,7 +148,7 @@ def _on_line(
 
 @eqx.filter_jit
 def _cdf(
-    line: Model, t: Float[Array, " n"], interval: Box | None, log_mass: Array, num_nodes: int
+    line: PSDModel, t: Float[Array, " n"], interval: Box | None, log_mass: Array, num_nodes: int
 ) -> Array:
     bracket = squares.room_of(line, interval)
 
@@ -173,8 +173,8 @@ def _with_mass(f: GaussianBlocks) -> GaussianBlocks:
 def cdf(f: Model, axis: int, t: Numbers, box: BoxLike | None = None) -> Float[Array, "..."]:
     """P(x_axis <= t) under f / int f, for any array of t."""
     if isinstance(f, GaussianBlocks) and box is None:
-        f, points = verified(f=f, t=as_floats("t", t))
-        return _with_mass(f).cdf(axis, points)
+        blocks, points = verified(f=f, t=as_floats("t", t))
+        return _with_mass(blocks).cdf(axis, points)
     line, interval, points = _line_model(f, axis, box, t=as_floats("t", t))
     log_mass = positive_mass(line, interval)
     flat = points.ravel()
@@ -184,7 +184,7 @@ def cdf(f: Model, axis: int, t: Numbers, box: BoxLike | None = None) -> Float[Ar
 
 @eqx.filter_jit
 def _quantile(
-    line: Model, q: Float[Array, " n"], interval: Box | None, log_mass: Array, num_nodes: int
+    line: PSDModel, q: Float[Array, " n"], interval: Box | None, log_mass: Array, num_nodes: int
 ) -> Array:
     bracket = squares.room_of(line, interval) if num_nodes else effective_box(line, interval)
     low, high = bracket.lower[0], bracket.upper[0]
@@ -222,8 +222,8 @@ def quantile(f: Model, axis: int, q: Numbers, box: BoxLike | None = None) -> Flo
     box, infinite on R^d.
     """
     if isinstance(f, GaussianBlocks) and box is None:
-        f, levels = verified(f=f, q=as_floats("q", q))
-        return _with_mass(f).quantile(axis, levels)
+        blocks, levels = verified(f=f, q=as_floats("q", q))
+        return _with_mass(blocks).quantile(axis, levels)
     line, interval, levels = _line_model(f, axis, box, q=as_floats("q", q))
     levels = check_values(levels, (levels >= 0) & (levels <= 1), f"q must lie in [0, 1], got {q}")
     log_mass = positive_mass(line, interval)
@@ -235,7 +235,7 @@ def quantile(f: Model, axis: int, q: Numbers, box: BoxLike | None = None) -> Flo
 
 
 @eqx.filter_jit
-def _mode(f: Model, room: Box, starts: Float[Array, "n d"], num: int) -> Float[Array, " d"]:
+def _mode(f: PSDModel, room: Box, starts: Float[Array, "n d"], num: int) -> Float[Array, " d"]:
     # The optimiser's tolerances are relative to its objective: a large log_scale would blunt them.
     f = eqx.tree_at(lambda m: m.log_scale, f, jnp.zeros(()))
 
@@ -271,8 +271,8 @@ def mode(f: Model, box: BoxLike | None = None, *, num_starts: int = 8) -> Float[
     Starts are the `num_starts` highest of the anchors and of a grid over the box: a peak is missed
     if none of these lies on its flank, or if they all lie on others.
     """
-    f, domain = verified_model(f, box)
-    f = generalize(f) if isinstance(f, GaussianBlocks) else f
+    given, domain = verified_model(f, box)
+    f = with_precisions(given)
     room = effective_box(f, domain)
     per_axis = max(2, round(1024 ** (1 / f.dim)))
     unit = jnp.linspace(-0.995, 0.995, per_axis)

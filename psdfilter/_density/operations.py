@@ -6,7 +6,7 @@ then calls functions that do not: what is composed of several operations checks 
 """
 
 from collections.abc import Sequence
-from typing import overload
+from typing import TypeVar, overload
 
 import equinox as eqx
 import jax
@@ -164,7 +164,7 @@ def scale(f: SameModel, log_factor: Numbers) -> SameModel:
 
 def _scaled(f: SameModel, log_factor: Array) -> SameModel:
     if isinstance(f, GaussianBlocks):
-        return block_calculus.scaled(f, log_factor)  # pyright: ignore[reportReturnType]
+        return block_calculus.scaled(f, log_factor)
     return eqx.tree_at(lambda m: m.log_scale, f, f.log_scale + log_factor)
 
 
@@ -173,7 +173,7 @@ def _partial(
     f: SameModel, axes: tuple[int, ...], rest: tuple[int, ...], values: Array
 ) -> SameModel:
     if isinstance(f, GaussianBlocks):
-        return block_calculus.partial(f, axes, rest, values)  # pyright: ignore[reportReturnType]
+        return block_calculus.partial(f, axes, rest, values)
     room = diagonal if isinstance(f, GaussianPSD) else canonical
     return room.partial(f, axes, rest, values)  # pyright: ignore[reportArgumentType, reportReturnType]
 
@@ -206,12 +206,17 @@ def _as_values(name: str, values: Numbers, num: int) -> Float[Array, " k"]:
 
 
 @eqx.filter_jit
-def _marginal(
-    f: Model, keep: tuple[int, ...], drop: tuple[int, ...], box: Box | None
-) -> tuple[Model, Array]:
-    if isinstance(f, GaussianPSD):
-        model = diagonal.marginal(f, keep, drop, box)
-        return model, relative_error(*diagonal.marginal_bound(f, drop, box))
+def _closed_marginal(
+    f: GaussianPSD, keep: tuple[int, ...], drop: tuple[int, ...], box: Box | None
+) -> tuple[GaussianPSD, Array]:
+    model = diagonal.marginal(f, keep, drop, box)
+    return model, relative_error(*diagonal.marginal_bound(f, drop, box))
+
+
+@eqx.filter_jit
+def _general_marginal(
+    f: canonical.Generalized, keep: tuple[int, ...], drop: tuple[int, ...]
+) -> tuple[canonical.Generalized, Array]:
     mass, _, bound = canonical.integral_and_bound(jax.lax.stop_gradient(f), None)
     # Over R^d a model may be integrable along the axes that go and not along all: no estimate.
     error = relative_error(mass, bound)
@@ -245,22 +250,12 @@ def integrate_out(f: Model, domain: Box | None, keep: tuple[int, ...]) -> Model:
     """The marginal of the coordinates `keep`; over R^d for a generalised model."""
     drop = tuple(a for a in range(f.dim) if a not in keep)
     if isinstance(f, GaussianPSD):
-        if not drop:
-            return _marginal(f, keep, drop, domain)[0]
-        inner = None if domain is None else domain.keep(drop)
-        plan = squares.plan_for_axes(f, drop, None, inner)
-        traced = is_traced((f, domain))
-        result, error = settle(
-            lambda: _square(_marginal(f, keep, drop, domain), traced),
-            lambda plan: _square(squares.integrate_axes(f, drop, keep, None, plan), traced),
-            plan,
-        )
-        return _with_digits(result, error, "the marginal of f")
+        return _diagonal_marginal(f, keep, drop, domain)
     if isinstance(f, GaussianBlocks):
         _, error = closed_integral(f, None)
         weights = require_digits(f.log_weights, error, "the marginal of f")
         return block_calculus.marginal(eqx.tree_at(lambda m: m.log_weights, f, weights), keep)
-    result, error = _marginal(f, keep, drop, domain)
+    result, error = _general_marginal(f, keep, drop)
     result = _with_digits(result, error, "the marginal of f")
     offset = check_values(
         result.offset,
@@ -269,6 +264,21 @@ def integrate_out(f: Model, domain: Box | None, keep: tuple[int, ...]) -> Model:
         "positive definite",
     )
     return eqx.tree_at(lambda m: m.offset, result, offset)
+
+
+def _diagonal_marginal(
+    f: GaussianPSD, keep: tuple[int, ...], drop: tuple[int, ...], domain: Box | None
+) -> GaussianPSD:
+    if not drop:
+        return _closed_marginal(f, keep, drop, domain)[0]
+    inner = None if domain is None else domain.keep(drop)
+    traced = is_traced((f, domain))
+    result, error = settle(
+        lambda: _square(_closed_marginal(f, keep, drop, domain), traced),
+        lambda plan: _square(squares.integrate_axes(f, drop, keep, None, plan), traced),
+        squares.plan_for_axes(f, drop, None, inner),
+    )
+    return _with_digits(result, error, "the marginal of f")
 
 
 def _square(pair: tuple[GaussianPSD, Array], traced: bool) -> tuple[GaussianPSD, Array]:
@@ -281,7 +291,10 @@ def _square(pair: tuple[GaussianPSD, Array], traced: bool) -> tuple[GaussianPSD,
     return eqx.tree_at(lambda m: m.factor, model, factor), error
 
 
-def _with_digits(f: SameModel, error: Array, what: str) -> SameModel:
+Scaled = TypeVar("Scaled", bound=GaussianPSD | GeneralizedGaussianPSD | PairwiseGaussianPSD)
+
+
+def _with_digits(f: Scaled, error: Array, what: str) -> Scaled:
     return eqx.tree_at(lambda m: m.log_scale, f, require_digits(f.log_scale, error, what))
 
 

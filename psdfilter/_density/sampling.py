@@ -74,6 +74,12 @@ def sample(
     if domain is None:
         domain = Box(jnp.full(f.dim, -jnp.inf), jnp.full(f.dim, jnp.inf))
     f, domain = verified(f=f, box=domain)
+    return _sample_box(f, domain, key, count, method, math.ceil(-math.log2(resolution)))
+
+
+def _sample_box(
+    f: GaussianPSD, domain: Box, key: PRNGKeyArray, num: int, method: str, num_halvings: int
+) -> Float[Array, "n d"]:
     mass, _ = scaled_integral(f, domain)
     lower = check_values(
         domain.lower, mass > 0, "f must have positive mass on the box, got zero: nothing to draw"
@@ -81,11 +87,11 @@ def sample(
     _, error = closed_integral(f, domain)
     if f.dim == 1 and is_concrete(error) and float(error) > LIMIT:
         # Draws go by signed sums; a quantile knows the nodes that do not cancel.
-        return quantile(f, 0, jax.random.uniform(key, (count, 1)), domain)
+        return quantile(f, 0, jax.random.uniform(key, (num, 1)), domain)
     lower = require_digits(lower, error, _WHAT)
     room = effective_box(f, eqx.tree_at(lambda b: b.lower, domain, lower))
     draw = _draw_by_cdf if method == "cdf" else _draw_by_bisection
-    return draw(f, room, key, count, math.ceil(-math.log2(resolution)))
+    return draw(f, room, key, num, num_halvings)
 
 
 def _sample_everywhere(
