@@ -46,7 +46,7 @@ def moments(f: Model, box: BoxLike | None = None) -> tuple[Float[Array, " d"], F
     (mean, covariance, mass), error = settle(
         lambda: _closed_moments(f, domain),
         lambda plan: squares.moments(f, plan),  # pyright: ignore[reportArgumentType]
-        squares.plan_for_integral(f, domain),
+        lambda: squares.plan_for_integral(f, domain),
     )
     # No mass at all is an error of its own.
     nothing = (error == jnp.inf) & (mass == 0)
@@ -140,9 +140,12 @@ def _on_line(
 
     Their absolute error is that of the whole mass, which is refused if nothing helps.
     """
-    plan = squares.plan_for_integral(line, interval)
     _, error = closed_integral(line, interval)
-    value, _ = settle(lambda: (along(0), error), lambda plan: (along(plan.counts[0]), error), plan)
+    value, _ = settle(
+        lambda: (along(0), error),
+        lambda plan: (along(plan.counts[0]), error),
+        lambda: squares.plan_for_integral(line, interval),
+    )
     return value
 
 

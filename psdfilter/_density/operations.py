@@ -23,7 +23,7 @@ from .._checks import (
     verified,
 )
 from . import block_calculus, canonical, diagonal, squares
-from .anchors import TensorGrid
+from .anchors import TensorGrid, num_points
 from .blocks import NO_DENSITY, GaussianBlocks
 from .box import Box, as_box
 from .conversions import Model, SameModel, generalize
@@ -70,12 +70,11 @@ def closed_integral(f: Model, box: Box | None) -> tuple[tuple[Array, Array], Arr
 
 def estimated_integral(f: Model, domain: Box | None) -> tuple[tuple[Array, Array], Array]:
     """(z, s) with int f = z exp(s), and the estimate of its relative error."""
-    plan = squares.plan_for_integral(f, domain)
     scattered = isinstance(f, GaussianPSD) and not isinstance(f.anchors, TensorGrid)
     return settle(
         lambda: closed_integral(f, domain),
         lambda plan: squares.scaled_integral(f, plan),  # pyright: ignore[reportArgumentType]
-        plan,
+        lambda: squares.plan_for_integral(f, domain),
         costly=scattered and f.order**2 > COSTLY,
     )
 
@@ -276,7 +275,7 @@ def _diagonal_marginal(
     result, error = settle(
         lambda: _square(_closed_marginal(f, keep, drop, domain), traced),
         lambda plan: _square(squares.integrate_axes(f, drop, keep, None, plan), traced),
-        squares.plan_for_axes(f, drop, None, inner),
+        lambda: squares.plan_for_axes(f, drop, None, inner),
     )
     return _with_digits(result, error, "the marginal of f")
 
@@ -371,13 +370,12 @@ def _closed_transition(
 
 def _transition(q: GaussianPSD, f: GaussianPSD, box: Box | None) -> GaussianPSD:
     axes, rest = tuple(range(f.dim)), tuple(range(f.dim, q.dim))
-    plan = squares.plan_for_axes(q, axes, f, box)
-    u_order = squares.part(q, axes).order
+    u_order = num_points(diagonal.keep_axes(q.anchors, axes))
     traced = is_traced((q, f, box))
     result, error = settle(
         lambda: _square(_closed_transition(q, f, box), traced),
         lambda plan: _square(squares.integrate_axes(q, axes, rest, f, plan), traced),
-        plan,
+        lambda: squares.plan_for_axes(q, axes, f, box),
         costly=0.25 * (u_order * f.order) ** 2 > COSTLY,
     )
     return _with_digits(result, error, "the transition of f")

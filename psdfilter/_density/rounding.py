@@ -92,21 +92,33 @@ def relative_error(signed: Array, absolute: Array) -> Array:
 Route = Callable[[], tuple[Any, Array]]
 
 
-def settle(closed: Route, squares: Callable[[Plan], tuple[Any, Array]], plan: Plan | None,
-           costly: bool = False) -> tuple[Any, Array]:  # fmt: skip
+def settle(
+    closed: Route,
+    squares: Callable[[Plan], tuple[Any, Array]],
+    make_plan: Callable[[], Plan | None],
+    costly: bool = False,
+) -> tuple[Any, Array]:
     """A result and the estimate of its relative error, by the route that keeps its digits.
 
-    Decided now if the numbers can be looked at; else in the compiled programme. `costly` says that
-    the closed form is to be avoided if nodes are fine enough, whatever digits it has.
+    Decided now if the numbers can be looked at, and then nodes are planned only where they are
+    needed; else in the compiled programme. `costly` says that the closed form is to be avoided if
+    nodes are fine enough, whatever digits it has.
     """
-    if plan is None:
-        return closed()
     if costly:
+        plan = make_plan()
+        if plan is None:
+            return closed()
         if is_concrete(plan.adequate):
             return squares(plan)
         return jax.lax.cond(plan.adequate, lambda: squares(plan), closed)
     value, error = closed()
-    worse = jax.lax.stop_gradient((error > SWITCH) & plan.adequate)
+    worse = jax.lax.stop_gradient(error) > SWITCH
+    if is_concrete(worse) and not bool(worse):
+        return value, error
+    plan = make_plan()
+    if plan is None:
+        return value, error
+    worse = worse & plan.adequate
     if is_concrete(worse):
         return squares(plan) if bool(worse) else (value, error)
     return jax.lax.cond(worse, lambda: squares(plan), lambda: (value, error))

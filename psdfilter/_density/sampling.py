@@ -73,8 +73,8 @@ def sample(
         return _sample_everywhere(f, domain, key, count, method)
     if domain is None:
         domain = Box(jnp.full(f.dim, -jnp.inf), jnp.full(f.dim, jnp.inf))
-    f, domain = verified(f=f, box=domain)
-    return _sample_box(f, domain, key, count, method, math.ceil(-math.log2(resolution)))
+    model, domain = verified(f=f, box=domain)
+    return _sample_box(model, domain, key, count, method, math.ceil(-math.log2(resolution)))
 
 
 def _sample_box(

@@ -21,7 +21,7 @@ from .._checks import is_traced
 from .._gaussian.kernel import gram, squared_distances
 from .._gaussian.linalg import shrink_factor
 from .._gaussian.quadrature import gauss_legendre
-from .anchors import TensorGrid, expand, shifted_feature_product
+from .anchors import TensorGrid, expand, num_points, shifted_feature_product
 from .box import Box
 from .diagonal import keep_axes, split_grid
 from .generalized import GeneralizedGaussianPSD, PairwiseGaussianPSD, log_components, pairwise
@@ -165,22 +165,21 @@ def plan_for_axes(
     """Nodes for integrals over `axes` of q, times f of these coordinates; `box` is theirs."""
     if len(axes) > 3:
         return None
-    inner = part(q, axes)
+    inner = _part(q, axes)
     room = effective_box(inner if f is None else f, box, _REACH)
     kappa, outside = 2 * inner.precision, _outside(expand(inner.anchors), room)
     if f is not None:
         kappa = kappa + 2 * f.precision
         outside = jnp.maximum(outside, _outside(expand(f.anchors), room))
     rest = tuple(a for a in range(q.dim) if a not in axes)
-    rows = inner.order if not isinstance(q.anchors, TensorGrid) else part(q, rest).order
+    rows = num_points(keep_axes(q.anchors, rest))
     return plan_nodes(room, kappa, outside, rows * q.rank)
 
 
-def part(f: GaussianPSD, axes: tuple[int, ...]) -> GaussianPSD:
+def _part(f: GaussianPSD, axes: tuple[int, ...]) -> GaussianPSD:
     """A model on the anchors of some axes alone, for their sizes; its factor means nothing."""
     anchors = keep_axes(f.anchors, axes)
-    num = len(expand(anchors)) if isinstance(anchors, TensorGrid) else anchors.shape[0]
-    return GaussianPSD(anchors, jnp.ones((num, 1)), f.precision[np.asarray(axes)])
+    return GaussianPSD(anchors, jnp.ones((num_points(anchors), 1)), f.precision[np.asarray(axes)])
 
 
 def integrate_axes(
