@@ -22,10 +22,12 @@ from ._density.distances import kl_divergence as kl_divergence
 from ._density.distances import total_variation as total_variation
 from ._density.generalized import GeneralizedGaussianPSD as GeneralizedGaussianPSD
 from ._density.generalized import PairwiseGaussianPSD as PairwiseGaussianPSD
+from ._density.modes import modes as modes
 from ._density.moments import cdf as cdf
 from ._density.moments import mode as mode
 from ._density.moments import moments as moments
 from ._density.moments import quantile as quantile
+from ._density.operations import digits as digits
 from ._density.operations import filter_step as filter_step
 from ._density.operations import integral as integral
 from ._density.operations import log_integral as log_integral

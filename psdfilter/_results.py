@@ -20,6 +20,7 @@ BAD_COMPONENTS = 14
 BAD_LOG_SCALE = 15
 BAD_BOX = 16
 BAD_POINTS = 17
+BAD_BLOCKS = 18
 
 MESSAGES = {
     OK: "fine",
@@ -54,6 +55,9 @@ MESSAGES = {
     BAD_LOG_SCALE: "log_scale must be finite",
     BAD_BOX: "lower must be below upper on every axis, and neither of them NaN",
     BAD_POINTS: "x must be finite",
+    BAD_BLOCKS: (
+        "log_weights, means and covariance must be finite; a log weight of -inf leaves a block out"
+    ),
 }
 
 

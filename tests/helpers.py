@@ -8,9 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import strategies as st
+from scipy.stats import multivariate_normal
 
 import psdfilter as psd
 from psdfilter import systems
@@ -118,6 +121,34 @@ GENERALIZED = {
 }
 
 
+def block_mixture(rng: np.random.Generator, dim: int) -> psd.GaussianBlocks:
+    """Three Gaussians and a place that is not used."""
+    covariance = 0.3 * np.linalg.inv(_precisions(rng, 4, dim))
+    means = rng.uniform(-0.8, 0.8, (4, dim))
+    return psd.GaussianBlocks.mixture([0.2, 0.5, 0.3, 0.0], means, covariance)
+
+
+def interfering_blocks(rng: np.random.Generator, dim: int) -> psd.GaussianBlocks:
+    """Two blocks of three components that interfere within each."""
+    covariance = 0.3 * np.linalg.inv(_precisions(rng, 2, dim))
+    means, factor = rng.uniform(-0.8, 0.8, (2, 3, dim)), rng.normal(size=(2, 3, 2))
+    return psd.GaussianBlocks(*map(jnp.asarray, (np.log([0.4, 0.6]), means, covariance, factor)))
+
+
+BLOCKS = {"block_mixture": block_mixture, "interfering_blocks": interfering_blocks}
+
+# One kind of every class, and of every way in which a class is stored.
+DENSITIES = [
+    "scattered_full",
+    "grid_rank_three",
+    "components",
+    "shared_precision",
+    "pairs",
+    "block_mixture",
+    "interfering_blocks",
+]
+
+
 def representative(kind: str, dim: int) -> str:
     """`kind`, or from three coordinates on the one kind that stores its anchors the same way."""
     if dim < 3:
@@ -127,7 +158,7 @@ def representative(kind: str, dim: int) -> str:
 
 def make(kind: str, seed: int, dim: int):
     """A model of the registries, made from a seed."""
-    return {**DIAGONAL, **GENERALIZED}[kind](np.random.default_rng(seed), dim)
+    return {**DIAGONAL, **GENERALIZED, **BLOCKS}[kind](np.random.default_rng(seed), dim)
 
 
 seeds = st.integers(0, 2**31 - 1)
@@ -140,6 +171,8 @@ def slow(*values):
 
 def definition(f, x: np.ndarray) -> np.ndarray:
     """f at points (n, d), from its defining sum."""
+    if isinstance(f, psd.GaussianBlocks):
+        return _block_definition(f, x)
     if isinstance(f, psd.GaussianPSD):
         anchors = f.anchors
         if isinstance(anchors, psd.TensorGrid):
@@ -159,6 +192,17 @@ def definition(f, x: np.ndarray) -> np.ndarray:
         exponents = c.ravel() + 2 * x @ h.reshape(f.order**2, -1).T - quad
         values = np.exp(exponents) @ (L @ L.T).ravel()
     return values * np.exp(float(f.log_scale))
+
+
+def _block_definition(f: psd.GaussianBlocks, x: np.ndarray) -> np.ndarray:
+    """sum_b exp(w_b) |L_b' phi_b|^2 with phi^2 a normal density, from scipy."""
+    total = np.zeros(len(x))
+    weights, means, covariance, factor = map(np.asarray, jax.tree.leaves(f))
+    for w, m, S, L in zip(np.exp(weights), means, covariance, factor, strict=True):
+        if w > 0:
+            phi = [np.sqrt(multivariate_normal(c, S).pdf(x)).reshape(len(x)) for c in m]
+            total += w * np.sum((np.stack(phi, axis=1) @ L) ** 2, axis=1)
+    return total
 
 
 @dataclass

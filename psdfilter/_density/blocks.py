@@ -15,14 +15,25 @@ from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import ndtr
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._checks import Numbers, as_axes, as_count, as_floats, as_key, check_values, is_concrete
+from .. import _results
+from .._checks import (
+    Demand,
+    Numbers,
+    as_axes,
+    as_count,
+    as_floats,
+    as_key,
+    check_values,
+    is_concrete,
+    looked_at,
+)
 from .._gaussian.conditioning import definite_cholesky, move_covariance, symmetric
 from .._gaussian.linalg import psd_root
 from .diagonal import schur_factor
 from .psd import AbstractDensity
 
 _LOG_2PI = float(np.log(2 * np.pi))
-_NO_DENSITY = (
+NO_DENSITY = (
     "this law has no density: a covariance is singular, so that some combination of coordinates is "
     "known exactly. Take moments, quantiles or samples, or the marginal of coordinates with noise"
 )
@@ -89,11 +100,24 @@ class GaussianBlocks(AbstractDensity):
         """Whether every block holds one component."""
         return self.means.shape[-2] == 1
 
+    def _demands(self, name: str) -> list[Demand]:
+        xp, weights, means, matrices = looked_at(self.log_weights, self.means, self.covariance)
+        used = weights > -np.inf
+        numbers = xp.where(used, weights, 0.0)
+        finite = xp.all(xp.isfinite(numbers)) & ~xp.any(xp.isnan(weights))
+        for array in (means, matrices):
+            finite = finite & xp.all(xp.isfinite(array) | ~used[:, None, None])
+        square = xp.where(used[:, None, None], looked_at(self.factor)[1], 0.0)
+        return [
+            Demand.of(name, _results.BAD_BLOCKS, finite),
+            Demand.of(name, _results.BAD_FACTOR, xp.isfinite(xp.sum(xp.square(square)))),
+        ]
+
     def _scaled_value(self, x: Float[Array, " d"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         used = self.log_weights > -jnp.inf
         matrices = jnp.where(used[:, None, None], self.covariance, jnp.eye(self.dim)[None])
         chol = jax.vmap(definite_cholesky)(matrices)
-        chol = eqx.error_if(chol, ~jnp.isfinite(chol), _NO_DENSITY)
+        chol = eqx.error_if(chol, ~jnp.isfinite(chol), NO_DENSITY)
         log_det = jnp.sum(jnp.log(jnp.diagonal(chol, axis1=1, axis2=2)), axis=1)
         height = 0.5 * (self.log_weights - log_det - 0.5 * self.dim * _LOG_2PI)
 
@@ -114,7 +138,7 @@ class GaussianBlocks(AbstractDensity):
 
     def moments(self) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
         """Mean and covariance of f / int f."""
-        return _moments(self)
+        return block_moments(self)
 
     def marginal(self, keep: int | tuple[int, ...]) -> "GaussianBlocks":
         """int f over the other coordinates."""
@@ -218,7 +242,8 @@ def pair_terms(f: GaussianBlocks) -> PairTerms:
 
 
 @eqx.filter_jit
-def _moments(f: GaussianBlocks) -> tuple[Array, Array]:
+def block_moments(f: GaussianBlocks) -> tuple[Array, Array]:
+    """Mean and covariance of f / int f."""
     terms = pair_terms(f)
     shares = terms.shares / jnp.sum(terms.shares)
     # About one of the means, so that an offset of the units costs no digits.

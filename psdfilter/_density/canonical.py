@@ -22,7 +22,7 @@ from .generalized import GeneralizedGaussianPSD, PairwiseGaussianPSD, pairwise
 Generalized = GeneralizedGaussianPSD | PairwiseGaussianPSD
 
 
-def _definite_cholesky(matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
+def definite_cholesky(matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
     """R with R R' = P, and NaN unless P is positive definite beyond rounding.
 
     Rounding alone leaves pivots of about d eps P_ii in a singular P, which LAPACK would accept.
@@ -41,7 +41,7 @@ def _gaussian_integral(
     precision: Float[Array, "d d"], linear: Float[Array, " d"], offset: Float[Array, ""]
 ) -> Float[Array, ""]:
     """log int exp(c + 2 h'x - x'Px) dx = c + |R^{-1} h|^2 + log C(P); NaN unless P > 0."""
-    chol = _definite_cholesky(precision)
+    chol = definite_cholesky(precision)
     white = solve_triangular(chol, linear, lower=True)
     return offset + white @ white + _log_mass(chol)
 
@@ -60,12 +60,21 @@ def _signed_sum(factor: Array, log_terms: Array) -> tuple[Array, Array]:
 
 def scaled_integral(f: Generalized, box: Box | None) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """z and s with int f = z exp(s), over R^d or, for diagonal precisions, over a box."""
-    log_terms = log_pair_integrals(f) if box is None else _log_box_integrals(f, box)
+    return integral_and_bound(f, box)[:2]
+
+
+def integral_and_bound(
+    f: Generalized, box: Box | None
+) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
+    """The same, and the sum of the absolute values of the terms of z."""
+    log_terms = log_pair_integrals(f) if box is None else log_box_integrals(f, box)
     mass, peak = _signed_sum(f.factor, log_terms)
-    return mass, peak + f.log_scale
+    bound, _ = _signed_sum(jnp.abs(f.factor), log_terms)
+    return mass, peak + f.log_scale, jax.lax.stop_gradient(bound)
 
 
-def _log_box_integrals(f: Generalized, box: Box) -> Float[Array, "m m"]:
+def log_box_integrals(f: Generalized, box: Box) -> Float[Array, "m m"]:
+    """log of the integral over a box of every pair, for diagonal precisions."""
     pairs = pairwise(f)
     kappa = jnp.diagonal(pairs.precision, axis1=-2, axis2=-1)
     center = pairs.linear / kappa
@@ -95,7 +104,7 @@ def _partial_component(
 def _marginal_component(
     precision: Array, linear: Array, offset: Array, x: np.ndarray, y: np.ndarray
 ) -> tuple[Array, Array, Array]:
-    chol = _definite_cholesky(precision[np.ix_(y, y)])
+    chol = definite_cholesky(precision[np.ix_(y, y)])
     half = solve_triangular(chol, precision[np.ix_(y, x)], lower=True)
     white = solve_triangular(chol, linear[y], lower=True)
     return (
@@ -142,7 +151,7 @@ def _shared_marginal(
     so the cross term is a Gaussian kernel that goes into A by a Schur product.
     """
     matrix = f.precision
-    chol = _definite_cholesky(matrix[np.ix_(y, y)])
+    chol = definite_cholesky(matrix[np.ix_(y, y)])
     half = solve_triangular(chol, matrix[np.ix_(y, x)], lower=True)
     white = solve_triangular(chol, f.linear[:, y].T, lower=True).T
     distance = jnp.sum(jnp.square(white[:, None] - white[None, :]), axis=-1)
@@ -211,15 +220,15 @@ def _pairwise_product(
     )
 
 
-def moments(f: Generalized) -> tuple[Float[Array, " d"], Float[Array, "d d"], Float[Array, ""]]:
-    """Mean sum w m, covariance sum w (P^{-1}/2 + (m - mean)(m - mean)'), and z of `_signed_sum`.
+def moments(f: Generalized) -> tuple[Array, Array, Float[Array, ""], Float[Array, ""]]:
+    """Mean sum w m, covariance sum w (P^{-1}/2 + (m - mean)(m - mean)'), z and its absolute terms.
 
     w_ij = A_ij int B_ij / z are signed weights that sum to one, m_ij = P_ij^{-1} h_ij.
     """
     pairs = pairwise(f)
 
     def solve(precision: Array, linear: Array) -> tuple[Array, Array]:
-        chol = _definite_cholesky(precision)
+        chol = definite_cholesky(precision)
         root = solve_triangular(chol, jnp.eye(f.dim), lower=True)
         return root.T @ (root @ linear), 0.5 * root.T @ root
 
@@ -232,4 +241,6 @@ def moments(f: Generalized) -> tuple[Float[Array, " d"], Float[Array, "d d"], Fl
     mean = jnp.einsum("ij,ijd->d", shares, centers)
     delta = centers - mean[None, None, :]
     covariance = jnp.einsum("ij,ijde->de", shares, spreads)
-    return mean, covariance + jnp.einsum("ij,ijd,ije->de", shares, delta, delta), total
+    covariance = covariance + jnp.einsum("ij,ijd,ije->de", shares, delta, delta)
+    sizes = jnp.abs(f.factor) @ jnp.abs(f.factor).T * jnp.exp(log_terms - peak)
+    return mean, covariance, total, jax.lax.stop_gradient(jnp.sum(sizes))

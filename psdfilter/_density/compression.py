@@ -1,16 +1,19 @@
 """Smaller models: fewer columns of the factor (exact loss), or fewer anchors (projection)."""
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._checks import as_count
+from .._checks import as_count, check_values
 from .anchors import expand
+from .blocks import GaussianBlocks
 from .box import Box
-from .operations import BoxLike, verified_model
+from .canonical import Generalized, log_box_integrals, log_pair_integrals
+from .generalized import GeneralizedGaussianPSD, PairwiseGaussianPSD
+from .operations import BoxLike, as_model, uncoupled, verified_model
 from .pairs import apply_kronecker, joint_matrices, pair_integrals
 from .psd import GaussianPSD
 
@@ -24,23 +27,26 @@ class Compression(NamedTuple):
     2 sqrt(lost_mass int f). After both it is their sum, and that bound holds.
     """
 
-    model: GaussianPSD
+    model: GaussianPSD | GeneralizedGaussianPSD | PairwiseGaussianPSD
     lost_mass: Float[Array, ""]
 
 
+SamePSD = TypeVar("SamePSD", bound=GaussianPSD | GeneralizedGaussianPSD | PairwiseGaussianPSD)
+
+
 def compress(
-    f: GaussianPSD,
+    f: SamePSD,
     order: int | None = None,
     rank: int | None = None,
     *,
     box: BoxLike | None = None,
-) -> GaussianPSD:
+) -> SamePSD:
     """f with at most `order` anchors and at most `rank` columns; see `compress_with_loss`."""
-    return compress_with_loss(f, order, rank, box=box).model
+    return compress_with_loss(f, order, rank, box=box).model  # pyright: ignore[reportReturnType]
 
 
 def compress_with_loss(
-    f: GaussianPSD,
+    f: GaussianPSD | GeneralizedGaussianPSD | PairwiseGaussianPSD,
     order: int | None = None,
     rank: int | None = None,
     *,
@@ -51,20 +57,79 @@ def compress_with_loss(
     Anchors are chosen by pivoted Cholesky of the Gram matrix weighted by what each carries, and
     the columns of L'k projected onto their span in L2: a congruence, so the result is PSD. The rank
     is cut in the basis that diagonalises L'GL, where columns carry disjoint masses.
+
+    Generalised models keep some of their components, by the same projection over R^d (over a box
+    if their precisions are diagonal). Pairs B_ij are inner products of components in what was
+    integrated out, and project likewise.
     """
-    if not isinstance(f, GaussianPSD):
-        raise ValueError(f"f must be a GaussianPSD, got {type(f).__name__}")
+    if isinstance(f, GaussianBlocks):
+        raise ValueError("f must be a PSD model, got GaussianBlocks: compress generalize(f)")
+    as_model("f", f)
     if order is None and rank is None:
         raise ValueError("order or rank must be given")
     f, domain = verified_model(f, box)  # pyright: ignore[reportAssignmentType]
+    if not isinstance(f, GaussianPSD):
+        domain = uncoupled(f, domain)
     lost = jnp.zeros(())
     if order is not None and as_count("order", order) < f.order:
-        f, dropped = _project(f, order, domain)
+        project = _project if isinstance(f, GaussianPSD) else _project_components
+        f, dropped = project(f, order, domain)  # pyright: ignore[reportArgumentType]
         lost = lost + dropped
     if rank is not None and as_count("rank", rank) < f.rank:
-        f, dropped = _truncate(f, rank, domain)
+        truncate = _truncate if isinstance(f, GaussianPSD) else _truncate_components
+        f, dropped = truncate(f, rank, domain)  # pyright: ignore[reportArgumentType]
         lost = lost + dropped
+    lost = check_values(
+        lost, jnp.isfinite(lost), "f must have a finite mass: a precision is not positive definite"
+    )
     return Compression(f, lost)
+
+
+class _Normed(NamedTuple):
+    """f of components of norm one: their Gram matrix, their factor, and what that left over."""
+
+    gram: Float[Array, "m m"]
+    factor: Float[Array, "m r"]
+    log_norms: Float[Array, " m"]  # component = exp(log_norm) times one of norm one
+    log_scale: Float[Array, ""]
+
+
+def _normed(f: Generalized, box: Box | None) -> _Normed:
+    logs = log_pair_integrals(f) if box is None else log_box_integrals(f, box)
+    log_norms = 0.5 * jnp.diagonal(logs)
+    gram = jnp.exp(logs - log_norms[:, None] - log_norms[None, :])
+    peak = jax.lax.stop_gradient(jnp.max(log_norms))
+    factor = jnp.exp(log_norms - peak)[:, None] * f.factor
+    return _Normed(gram, factor, log_norms - peak, f.log_scale + 2 * peak)
+
+
+@eqx.filter_jit
+def _truncate_components(f: Generalized, rank: int, box: Box | None) -> tuple[Generalized, Array]:
+    normed = _normed(f, box)
+    values, vectors = jnp.linalg.eigh(normed.factor.T @ normed.gram @ normed.factor)
+    kept = vectors[:, ::-1][:, :rank]
+    lost = jnp.sum(jnp.clip(values[: f.rank - rank], 0.0)) * jnp.exp(normed.log_scale)
+    return eqx.tree_at(lambda m: m.factor, f, f.factor @ kept), lost
+
+
+@eqx.filter_jit
+def _project_components(f: Generalized, order: int, box: Box | None) -> tuple[Generalized, Array]:
+    normed = _normed(f, box)
+    carried = jnp.sqrt(jnp.sum(jnp.square(normed.factor), axis=1))
+    chosen = _pivots(normed.gram * jnp.outer(carried, carried), order)
+    factor, lost = _on_pivots(normed.gram, normed.factor, chosen)
+    factor = jnp.exp(-normed.log_norms[chosen])[:, None] * factor
+    if isinstance(f, GeneralizedGaussianPSD):
+        matrix = f.precision if f.is_shared else f.precision[chosen]
+        model: Generalized = GeneralizedGaussianPSD(
+            factor, matrix, f.linear[chosen], f.offset[chosen], f.log_scale
+        )
+    else:
+        i, j = chosen[:, None], chosen[None, :]
+        model = PairwiseGaussianPSD(
+            factor, f.precision[i, j], f.linear[i, j], f.offset[i, j], f.log_scale
+        )
+    return model, lost * jnp.exp(normed.log_scale)
 
 
 @eqx.filter_jit
@@ -86,17 +151,24 @@ def _project(f: GaussianPSD, order: int, box: Box | None) -> tuple[GaussianPSD, 
     (gram,) = joint_matrices(pairs, pairs.masses)
     carried = jnp.sqrt(jnp.sum(jnp.square(f.factor), axis=1))
     chosen = _pivots(gram * jnp.outer(carried, carried), order)
-    inner, cross = gram[jnp.ix_(chosen, chosen)], gram[chosen] @ f.factor
+    factor, lost = _on_pivots(gram, f.factor, chosen)
+    model = GaussianPSD(anchors[chosen], factor, f.precision, f.log_scale)
+    return model, lost * jnp.exp(pairs.log_scale + f.log_scale)
+
+
+def _on_pivots(
+    gram: Float[Array, "m m"], columns: Float[Array, "m r"], chosen: Array
+) -> tuple[Float[Array, "k r"], Float[Array, ""]]:
+    """The projected factor, and the sum of the squared lengths of what is lost."""
+    inner, cross = gram[jnp.ix_(chosen, chosen)], gram[chosen] @ columns
     # Pivots of a numerically low-rank Gram matrix can be dependent: solve in its eigenbasis, cut
     # where eigenvalues are rounding.
     values, vectors = jnp.linalg.eigh(inner)
-    keep = values > order * jnp.finfo(values.dtype).eps * values[-1]
+    keep = values > values.size * jnp.finfo(values.dtype).eps * values[-1]
     inverse = jnp.where(keep, 1 / jnp.where(keep, values, 1.0), 0.0)
     factor = vectors @ (inverse[:, None] * (vectors.T @ cross))
-    whole = jnp.sum(f.factor * (gram @ f.factor))
-    lost = jnp.maximum(whole - jnp.sum(factor * cross), 0.0)
-    model = GaussianPSD(anchors[chosen], factor, f.precision, f.log_scale)
-    return model, lost * jnp.exp(pairs.log_scale + f.log_scale)
+    whole = jnp.sum(columns * (gram @ columns))
+    return factor, jnp.maximum(whole - jnp.sum(factor * cross), 0.0)
 
 
 def _pivots(gram: Float[Array, "m m"], num: int) -> Array:

@@ -1,6 +1,6 @@
 """Ways into and out of the two families, and changes of units."""
 
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, overload
 
 import equinox as eqx
 import jax
@@ -11,11 +11,17 @@ from jaxtyping import Array, Float
 
 from .._checks import Numbers, as_floats, check_values, is_concrete, verified
 from .._gaussian.kernel import log_total_mass, midpoints, squared_distances
+from . import block_calculus
 from .anchors import TensorGrid, expand
+from .block_conversions import generalize_blocks, only_used
+from .blocks import NO_DENSITY, GaussianBlocks
 from .generalized import GeneralizedGaussianPSD, PairwiseGaussianPSD
 from .psd import GaussianPSD, as_precision
 
-SameModel = TypeVar("SameModel", bound="GaussianPSD | GeneralizedGaussianPSD | PairwiseGaussianPSD")
+# Models with precisions, and all.
+PSDModel = GaussianPSD | GeneralizedGaussianPSD | PairwiseGaussianPSD
+Model = PSDModel | GaussianBlocks
+SameModel = TypeVar("SameModel", bound=Model)
 
 
 class SignedMixture(NamedTuple):
@@ -103,11 +109,23 @@ def _to_mixture(f: GaussianPSD) -> SignedMixture:
     return SignedMixture(weights, midpoints(x)[i, j], 2 * f.precision)
 
 
-def generalize(
-    f: GaussianPSD | GeneralizedGaussianPSD | PairwiseGaussianPSD,
-) -> GeneralizedGaussianPSD | PairwiseGaussianPSD:
-    """f as a generalised model; a `GaussianPSD` has one precision diag(eta) shared by all."""
-    return f if not isinstance(f, GaussianPSD) else _generalize(f)
+@overload
+def generalize(f: GaussianPSD | GaussianBlocks) -> GeneralizedGaussianPSD: ...
+@overload
+def generalize(f: Model) -> GeneralizedGaussianPSD | PairwiseGaussianPSD: ...
+def generalize(f: Model) -> GeneralizedGaussianPSD | PairwiseGaussianPSD:
+    """f as a generalised model: of shared precision diag(eta) for a `GaussianPSD`.
+
+    `GaussianBlocks` give all their components, order one for the law of a Kalman filter; their
+    covariances must not be singular.
+    """
+    if isinstance(f, GaussianPSD):
+        return _generalize(f)
+    if not isinstance(f, GaussianBlocks):
+        return f
+    model = generalize_blocks(only_used(f))
+    offset = check_values(model.offset, jnp.isfinite(model.offset), NO_DENSITY)
+    return eqx.tree_at(lambda m: m.offset, model, offset)
 
 
 @eqx.filter_jit
@@ -115,6 +133,11 @@ def _generalize(f: GaussianPSD) -> GeneralizedGaussianPSD:
     points = expand(f.anchors)
     model = GeneralizedGaussianPSD.from_centers(points, f.factor, jnp.diag(f.precision))
     return eqx.tree_at(lambda m: m.log_scale, model, f.log_scale)
+
+
+def with_precisions(f: Model) -> PSDModel:
+    """f, sums of blocks as the generalised model that they are."""
+    return generalize(f) if isinstance(f, GaussianBlocks) else f
 
 
 def conditional_gaussian(
@@ -160,7 +183,7 @@ def conditional_gaussian(
 
 def change_units(f: SameModel, center: Numbers, scale: Numbers) -> SameModel:
     """f((x - center) / scale) / prod scale: the density of x = center + scale z if z has f."""
-    if not isinstance(f, GaussianPSD | GeneralizedGaussianPSD | PairwiseGaussianPSD):
+    if not isinstance(f, Model):
         raise ValueError(f"f must be a PSD model, got {type(f).__name__}")
     s = as_precision("scale", scale, f.dim)
     c = as_floats("center", center)
@@ -173,6 +196,8 @@ def change_units(f: SameModel, center: Numbers, scale: Numbers) -> SameModel:
 
 @eqx.filter_jit
 def _in_units(f: SameModel, c: Float[Array, " d"], s: Float[Array, " d"]) -> SameModel:
+    if isinstance(f, GaussianBlocks):
+        return block_calculus.in_units(f, c, s)
     log_scale = f.log_scale - jnp.sum(jnp.log(s))
     if isinstance(f, GaussianPSD):
         if isinstance(f.anchors, TensorGrid):

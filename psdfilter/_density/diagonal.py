@@ -6,6 +6,7 @@ product has all pairs of anchors, a Markov transition has the order of its kerne
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,9 +27,18 @@ _ENTRIES_PER_BLOCK = 2**19
 
 def scaled_integral(f: GaussianPSD, box: Box | None) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """z and s with int f = z exp(s): z = tr(L' G L) over all pairs."""
+    return integral_and_bound(f, box)[:2]
+
+
+def integral_and_bound(
+    f: GaussianPSD, box: Box | None
+) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
+    """z and s with int f = z exp(s), and the sum b of the absolute values of the terms of z."""
     pairs = pair_integrals(f.anchors, f.precision, box)
-    mass = quadratic_form(joint_matrices(pairs, pairs.masses), f.factor)
-    return mass, pairs.log_scale + f.log_scale
+    matrices = joint_matrices(pairs, pairs.masses)
+    mass = quadratic_form(matrices, f.factor)
+    bound = quadratic_form(matrices, jnp.abs(f.factor))
+    return mass, pairs.log_scale + f.log_scale, jax.lax.stop_gradient(bound)
 
 
 def split_grid(
@@ -45,7 +55,8 @@ def _size(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
     return int(np.prod([shape[a] for a in axes], dtype=int))
 
 
-def _keep(anchors: Array | TensorGrid, axes: tuple[int, ...]) -> Array | TensorGrid:
+def keep_axes(anchors: Array | TensorGrid, axes: tuple[int, ...]) -> Array | TensorGrid:
+    """The coordinates `axes` of the anchors; on a grid only those axes."""
     if isinstance(anchors, TensorGrid):
         return TensorGrid(tuple(anchors.axes[a] for a in axes))
     return anchors[:, np.asarray(axes)]
@@ -73,7 +84,7 @@ def partial(
         distance = squared_distances(values[None], f.anchors[:, index], eta)[0]
         exponent = nearest_distance(distance)
         factor = jnp.exp(exponent - distance)[:, None] * f.factor
-    keep = _keep(f.anchors, rest)
+    keep = keep_axes(f.anchors, rest)
     return GaussianPSD(keep, factor, f.precision[np.asarray(rest)], f.log_scale - 2 * exponent)
 
 
@@ -81,7 +92,7 @@ def marginal(
     f: GaussianPSD, keep: tuple[int, ...], drop: tuple[int, ...], box: Box | None
 ) -> GaussianPSD:
     """int f(x, y) dy: A' = A o G_y; on a grid L' = L (I x root G_y), shrunk to m_x columns."""
-    dropped = _keep(f.anchors, drop)
+    dropped = keep_axes(f.anchors, drop)
     pairs = pair_integrals(
         dropped, f.precision[np.asarray(drop)], None if box is None else box.keep(drop)
     )
@@ -95,9 +106,31 @@ def marginal(
         factor = shrink_factor(tensor.reshape(tensor.shape[0], -1))
     else:
         factor = schur_factor(f.factor, matrices[0])
-    anchors = _keep(f.anchors, keep)
+    anchors = keep_axes(f.anchors, keep)
     scale = f.log_scale + pairs.log_scale
     return GaussianPSD(anchors, factor, f.precision[np.asarray(keep)], scale)
+
+
+def marginal_bound(
+    f: GaussianPSD, drop: tuple[int, ...], box: Box | None
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Terms of the mass of a marginal over all x, with their signs and without.
+
+    A root adds an error of u |G| |L|^2 in the norm to the rounding of the terms.
+    """
+    wide = None
+    if box is not None:
+        dropped = np.isin(np.arange(f.dim), drop)
+        lower = jnp.where(dropped, box.lower, -jnp.inf)
+        upper = jnp.where(dropped, box.upper, jnp.inf)
+        wide = eqx.tree_at(lambda b: (b.lower, b.upper), box, (lower, upper))
+    still, wide = jax.lax.stop_gradient((f, wide))
+    pairs = pair_integrals(still.anchors, still.precision, wide)
+    matrices = joint_matrices(pairs, pairs.masses)
+    mass = quadratic_form(matrices, still.factor)
+    bound = quadratic_form(matrices, jnp.abs(still.factor))
+    largest = jnp.prod(jnp.stack([jnp.max(jnp.diagonal(g)) for g in matrices]))
+    return mass, bound + f.order * largest * jnp.sum(jnp.square(still.factor))
 
 
 def schur_factor(factor: Float[Array, "m r"], gram: Float[Array, "m m"]) -> Float[Array, "m k"]:
@@ -198,23 +231,40 @@ def _grid_product(f, g, num_axes, of_f, of_g):
 
 
 def transition(q: GaussianPSD, f: GaussianPSD, box: Box | None) -> GaussianPSD:
+    """int Q(u, x) f(u) du = k(x)' (A_Q o W) k(x),  W_ij = int k_i(u) k_j(u) f(u) du."""
+    return transition_and_bound(q, f, box)[0]
+
+
+def transition_and_bound(
+    q: GaussianPSD, f: GaussianPSD, box: Box | None
+) -> tuple[GaussianPSD, Float[Array, ""], Float[Array, ""]]:
     """int Q(u, x) f(u) du = k(x)' (A_Q o W) k(x),  W_ij = int k_i(u) k_j(u) f(u) du.
 
     The order is that of Q whatever the order of f. If Q lives on a grid, A' = sum_r a_r' W a_r with
     the r-th column of its factor as a matrix a_r (u anchors by x anchors), and the order is the
-    number of x anchors.
+    number of x anchors. Also the terms of its mass over all x, with their signs and without, as in
+    `marginal_bound`.
     """
     u_axes, x_axes = tuple(range(f.dim)), tuple(range(f.dim, q.dim))
-    u_anchors = expand(_keep(q.anchors, u_axes))
-    gram, log_scale = weighted_gram(u_anchors, q.precision[: f.dim], f, box)
+    u_anchors = expand(keep_axes(q.anchors, u_axes))
+    gram, absolute, log_scale = weighted_grams(u_anchors, q.precision[: f.dim], f, box)
+    anchors, eta = keep_axes(q.anchors, x_axes), q.precision[f.dim :]
     if isinstance(q.anchors, TensorGrid):
         by_u = split_grid(q, u_axes, x_axes)
         image = jnp.einsum("ts,txr->xsr", psd_root(gram), by_u)
         factor = shrink_factor(image.reshape(image.shape[0], -1))
+        sizes = jnp.einsum("uxr,uv,vzr->xz", jnp.abs(by_u), absolute, jnp.abs(by_u))
     else:
         factor = schur_factor(q.factor, gram)
-    anchors = _keep(q.anchors, x_axes)
-    return GaussianPSD(anchors, factor, q.precision[f.dim :], q.log_scale + log_scale)
+        sizes = (jnp.abs(q.factor) @ jnp.abs(q.factor).T) * absolute
+    model = GaussianPSD(anchors, factor, eta, q.log_scale + log_scale)
+    # The Gram matrix of the x anchors over all x, of unit diagonal.
+    points = expand(anchors)
+    cross = jnp.exp(-squared_distances(points, points, 0.5 * eta))
+    mass = quadratic_form((cross,), factor)
+    rooted = u_anchors.shape[0] * jnp.max(jnp.diagonal(absolute)) * jnp.sum(jnp.square(q.factor))
+    bound = jnp.sum(sizes * cross) + rooted
+    return model, *jax.lax.stop_gradient((mass, bound))
 
 
 def weighted_gram(
@@ -223,7 +273,18 @@ def weighted_gram(
     f: GaussianPSD,
     box: Box | None,
 ) -> tuple[Float[Array, "n n"], Float[Array, ""]]:
-    """W and s with int k_i k_j f = W_ij exp(s), for kernels on `anchors`.
+    """W and s with int k_i k_j f = W_ij exp(s), for kernels on `anchors`."""
+    gram, _, log_scale = weighted_grams(anchors, precision, f, box)
+    return gram, log_scale
+
+
+def weighted_grams(
+    anchors: Float[Array, "n d"],
+    precision: Float[Array, " d"],
+    f: GaussianPSD,
+    box: Box | None,
+) -> tuple[Float[Array, "n n"], Float[Array, "n n"], Float[Array, ""]]:
+    """W and s with int k_i k_j f = W_ij exp(s), and W summed over absolute values of its terms.
 
     Pairs (i, j) against pairs (k, l) of f, each unordered; processed in blocks, with one exponent
     for each (i, j), so that memory is bounded and outlying anchors do not underflow.
@@ -234,16 +295,18 @@ def weighted_gram(
     alpha, beta = 2 * precision, 2 * f.precision
     centers = 0.5 * (v[k] + v[l])
     twice = jnp.asarray(np.where(k == l, 1.0, 2.0))
-    amplitudes = twice * jnp.sum(f.factor[k] * f.factor[l], axis=-1)
+    products = f.factor[k] * f.factor[l]
+    amplitudes = twice * jnp.sum(products, axis=-1)
+    sizes = twice * jax.lax.stop_gradient(jnp.sum(jnp.abs(products), axis=-1))
     own = -0.5 * jnp.sum(f.precision[None, :] * jnp.square(v[k] - v[l]), axis=-1)
     total = alpha + beta
     zeta = alpha * beta / total
 
-    def one_pair(pair: Float[Array, "2 d"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    def one_pair(pair: Float[Array, "2 d"]) -> tuple[Array, Array, Array]:
         middle = 0.5 * (pair[0] + pair[1])
         exponent = own - 0.5 * jnp.sum(precision * jnp.square(pair[0] - pair[1]))
         exponent = exponent - squared_distances(middle[None], centers, zeta)[0]
-        mass = amplitudes
+        mass = jnp.ones_like(amplitudes)
         for axis in range(f.dim):
             if box is None:
                 break
@@ -253,14 +316,20 @@ def weighted_gram(
             )
             mass, exponent = mass * share, exponent - tail
         peak = jax.lax.stop_gradient(jnp.max(exponent))
-        return jnp.sum(mass * jnp.exp(exponent - peak)), peak
+        terms = mass * jnp.exp(exponent - peak)
+        return amplitudes @ terms, sizes @ jax.lax.stop_gradient(terms), peak
 
     block = max(1, _ENTRIES_PER_BLOCK // (k.size * f.dim))
     pairs = jnp.stack([anchors[i], anchors[j]], axis=1)
     # Recomputed in the backward pass, which would else keep every block.
-    sums, peaks = jax.lax.map(jax.checkpoint(one_pair), pairs, batch_size=min(block, i.size))
+    every = jax.checkpoint(one_pair)
+    sums, bounds, peaks = jax.lax.map(every, pairs, batch_size=min(block, i.size))
     top = jax.lax.stop_gradient(jnp.max(peaks))
-    entries = sums * jnp.exp(peaks - top)
-    gram = jnp.zeros((anchors.shape[0],) * 2).at[i, j].set(entries).at[j, i].set(entries)
+    lift = jnp.exp(peaks - top)
+    square = jnp.zeros((anchors.shape[0],) * 2)
+    gram, absolute = (
+        square.at[i, j].set(entries).at[j, i].set(entries)
+        for entries in (sums * lift, bounds * jax.lax.stop_gradient(lift))
+    )
     whole = jnp.zeros(()) if box is not None else log_total_mass(total)
-    return gram, top + f.log_scale + whole
+    return gram, absolute, top + f.log_scale + whole

@@ -18,17 +18,18 @@ from .._checks import Numbers, as_count, as_floats, check_values, is_concrete, v
 from .._gaussian.quadrature import gauss_legendre
 from .anchors import TensorGrid
 from .box import Box
+from .conversions import PSDModel, with_precisions
 from .generalized import pairwise
-from .moments import effective_box
 from .operations import BoxLike, Model, as_model, optional_box, positive_mass, verified_model
 from .psd import GaussianPSD, over_points
+from .support import effective_box
 
 _MAX_NODES = 4_000_000
 _LEAST_NODES = {1: 2048, 2: 256, 3: 64}
 _LEAST_LEVEL_NODES = {1: 65536, 2: 512, 3: 96}
 
 
-def _resolution(f: Model) -> Float[Array, " d"]:
+def resolution(f: PSDModel) -> Float[Array, " d"]:
     """sqrt(kappa): the inverse length of the narrowest bump of f along each axis."""
     if isinstance(f, GaussianPSD):
         return jnp.sqrt(2 * f.precision)
@@ -37,7 +38,7 @@ def _resolution(f: Model) -> Float[Array, " d"]:
 
 
 def _node_counts(
-    models: tuple[Model, ...],
+    models: tuple[PSDModel, ...],
     box: Box,
     num_nodes: int | None,
     least: Mapping[int, int] = _LEAST_NODES,
@@ -52,7 +53,7 @@ def _node_counts(
     if num_nodes is not None:
         counts = [as_count("num_nodes", num_nodes)] * dim
     else:
-        sharpest = jnp.max(jnp.stack([_resolution(m) for m in models]), axis=0)
+        sharpest = jnp.max(jnp.stack([resolution(m) for m in models]), axis=0)
         if not is_concrete(sharpest) or not is_concrete(box.half_width):
             raise ValueError("num_nodes must be given under jit, vmap or grad: it sets array sizes")
         needed = [10 + math.ceil(8 * float(c)) for c in sharpest * box.half_width]
@@ -66,20 +67,28 @@ def _node_counts(
 
 
 def quadrature_nodes(
-    models: tuple[Model, ...], box: Box, num_nodes: int | None
+    models: tuple[PSDModel, ...], box: Box, num_nodes: int | None
 ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
     """Nodes and weights fine enough for all `models` on `box`."""
     return gauss_legendre(box.lower, box.upper, _node_counts(models, box, num_nodes))
 
 
-def _verified_pair(p: Model, q: Model, box: BoxLike | None) -> tuple[Model, Model, Box | None]:
+def _verified_pair(
+    p: Model, q: Model, box: BoxLike | None
+) -> tuple[PSDModel, PSDModel, Box | None]:
     p, q = as_model("p", p), as_model("q", q)
     if p.dim != q.dim:
         raise ValueError(f"p and q must have equally many coordinates, got {p.dim} and {q.dim}")
+    p, q = with_precisions(p), with_precisions(q)
     return verified(p=p, q=q, box=optional_box(box, p.dim))
 
 
-def _shared_box(p: Model, q: Model, domain: Box | None) -> Box:
+def _verified_one(f: Model, box: BoxLike | None) -> tuple[PSDModel, Box | None]:
+    model, domain = verified_model(f, box)
+    return with_precisions(model), domain
+
+
+def _shared_box(p: PSDModel, q: PSDModel, domain: Box | None) -> Box:
     # A traced box cannot be looked at, and is taken for a bounded one.
     if domain is not None and not (is_concrete(domain.lower) and is_concrete(domain.upper)):
         return domain
@@ -164,7 +173,7 @@ def entropy(
     f: Model, box: BoxLike | None = None, *, num_nodes: int | None = None
 ) -> Float[Array, ""]:
     """-int p log p of p = f / int f. Quadrature."""
-    f, domain = verified_model(f, box)
+    f, domain = _verified_one(f, box)
     nodes, weights = quadrature_nodes((f,), effective_box(f, domain), num_nodes)
     log_p = _log_normalized(f, nodes, domain)
     safe = jnp.where(jnp.isfinite(log_p), log_p, 0.0)
@@ -187,7 +196,7 @@ def hdr_level(
     p = f / int f. Quadrature by the midpoint rule, whose equal weights suit a set with an unknown
     edge; the level is interpolated between the values of p at the nodes.
     """
-    f, domain = verified_model(f, box)
+    f, domain = _verified_one(f, box)
     shares = as_floats("mass", mass)
     shares = check_values(
         shares, (shares > 0) & (shares < 1), f"mass must lie in (0, 1), got {mass}"

@@ -1,5 +1,7 @@
 """Mean and covariance, marginal distribution functions and quantiles, the mode."""
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -7,14 +9,16 @@ import optimistix as optx
 from jaxtyping import Array, Float
 
 from .._checks import Numbers, as_axes, as_count, as_floats, check_values, verified
-from . import canonical
+from . import block_calculus, canonical, diagonal, squares
 from .anchors import TensorGrid, expand
+from .blocks import GaussianBlocks, block_moments
 from .box import Box
-from .generalized import pairwise
+from .conversions import PSDModel, with_precisions
 from .operations import (
     BoxLike,
     Model,
     as_model,
+    closed_integral,
     integrate_out,
     optional_box,
     positive_mass,
@@ -22,6 +26,8 @@ from .operations import (
 )
 from .pairs import joint_matrices, pair_integrals, quadratic_form
 from .psd import GaussianPSD
+from .rounding import relative_error, require_digits, settle
+from .support import effective_box
 
 _NO_MASS = "f must have positive mass on the box (on R^d a finite mass as well) to have moments"
 
@@ -32,21 +38,36 @@ def moments(f: Model, box: BoxLike | None = None) -> tuple[Float[Array, " d"], F
     f need not be normalised. Integrals are over the box, or over R^d if it is None.
     """
     f, domain = verified_model(f, box)
-    if isinstance(f, GaussianPSD):
-        mean, covariance, mass = _diagonal_moments(f, domain)
-    elif domain is None:
-        mean, covariance, mass = _generalized_moments(f)
-    else:
-        raise ValueError("box must be None for a generalised model, whose moments are over R^d")
+    if domain is not None and not isinstance(f, GaussianPSD):
+        raise ValueError(
+            "box must be None for a generalised model or a sum of blocks, whose moments are over "
+            "R^d"
+        )
+    (mean, covariance, mass), error = settle(
+        lambda: _closed_moments(f, domain),
+        lambda plan: squares.moments(f, plan),  # pyright: ignore[reportArgumentType]
+        lambda: squares.plan_for_integral(f, domain),
+    )
+    # No mass at all is an error of its own.
+    nothing = (error == jnp.inf) & (mass == 0)
+    mass = require_digits(mass, jnp.where(nothing, 0.0, error), "the moments of f")
     usable = (mass > 0) & jnp.isfinite(mass)
     return check_values(mean, usable, _NO_MASS), check_values(covariance, usable, _NO_MASS)
 
 
-_generalized_moments = eqx.filter_jit(canonical.moments)
-
-
 @eqx.filter_jit
-def _diagonal_moments(f: GaussianPSD, box: Box | None) -> tuple[Array, Array, Array]:
+def _closed_moments(f: Model, box: Box | None) -> tuple[tuple[Array, Array, Array], Array]:
+    if isinstance(f, GaussianPSD):
+        *found, bound = _diagonal_moments(f, box)
+    elif isinstance(f, GaussianBlocks):
+        mass, _, bound = block_calculus.integral_and_bound(f)
+        found = (*block_moments(f), mass)
+    else:
+        *found, bound = canonical.moments(f)
+    return tuple(found), relative_error(found[2], bound)  # pyright: ignore[reportReturnType]
+
+
+def _diagonal_moments(f: GaussianPSD, box: Box | None) -> tuple[Array, Array, Array, Array]:
     # Seen from one of the anchors, so that an offset of the units costs no digits. (Seen from their
     # mean the compiled programme took three times as long: the sum was redone for every entry.)
     if isinstance(f.anchors, TensorGrid):
@@ -76,41 +97,13 @@ def _diagonal_moments(f: GaussianPSD, box: Box | None) -> tuple[Array, Array, Ar
         for other in range(k):
             cross = expectation({k: firsts[k], other: firsts[other]})
             second = second.at[k, other].set(cross).at[other, k].set(cross)
-    return origin + mean, second / mass, mass
-
-
-@eqx.filter_jit
-def effective_box(f: Model, box: Box | None = None) -> Box:
-    """A finite box outside of which f holds no share of its mass that float64 could see.
-
-    The anchors and 6.5 widths 1 / sqrt(2 eta) around them (exp(-6.5^2) = 4e-19), cut to `box`; for
-    generalised models the centres of all pairs and as many of their widths. In a box out in the
-    tail the mass sits at the edge next to the anchors and falls from there at least as fast as a
-    bump does, so as many widths from that edge are kept.
-    """
-    if isinstance(f, GaussianPSD):
-        points = expand(f.anchors)
-        margin = 6.5 / jnp.sqrt(2 * f.precision)
-        low, high = jnp.min(points, axis=0) - margin, jnp.max(points, axis=0) + margin
-    else:
-        pairs = pairwise(f)
-        chol = jnp.linalg.cholesky(pairs.precision)
-        inverse = jnp.linalg.solve(chol, jnp.broadcast_to(jnp.eye(f.dim), chol.shape))
-        centers = jnp.einsum("ijkd,ijke,ije->ijd", inverse, inverse, pairs.linear)
-        margins = 6.5 * jnp.sqrt(jnp.sum(jnp.square(inverse), axis=-2))
-        low, high = jnp.min(centers - margins, (0, 1)), jnp.max(centers + margins, (0, 1))
-        margin = jnp.max(margins, (0, 1))
-    if box is not None:
-        low, high = (
-            jnp.maximum(box.lower, jnp.minimum(low, box.upper - margin)),
-            jnp.minimum(box.upper, jnp.maximum(high, box.lower + margin)),
-        )
-    return Box(low, high)
+    bound = quadratic_form(joint_matrices(pairs, pairs.masses), jnp.abs(f.factor))
+    return origin + mean, second / mass, mass, jax.lax.stop_gradient(bound)
 
 
 def _line_model(
     f: Model, axis: int, box: BoxLike | None, **points: Array
-) -> tuple[Model, Box | None, Array]:
+) -> tuple[PSDModel, Box | None, Array]:
     """The marginal of one coordinate, its interval, and points on it, once all are looked at."""
     f = as_model("f", f)
     named = as_axes("axis", axis, f.dim)
@@ -118,49 +111,90 @@ def _line_model(
         raise ValueError(f"axis must be one integer, got {axis!r}")
     domain = optional_box(box, f.dim)
     if f.dim > 1 and domain is not None and not isinstance(f, GaussianPSD):
-        raise ValueError("box must be None for a generalised model of several coordinates")
+        raise ValueError(
+            "box must be None for a generalised model, or a sum of blocks, of several coordinates"
+        )
     f, domain, at = verified(f=f, box=domain, **points)
+    f = with_precisions(f)
     line = f if f.dim == 1 else integrate_out(f, domain, named)
-    return line, None if domain is None else domain.keep(named), at
+    return with_precisions(line), None if domain is None else domain.keep(named), at
 
 
-def _mass_below(line: Model, t: Float[Array, ""], interval: Box | None) -> tuple[Array, Array]:
-    """z and s with int_{-inf}^t f = z exp(s), over the interval."""
+def _mass_below(
+    line: PSDModel, t: Float[Array, ""], interval: Box | None, bracket: Box, num_nodes: int
+) -> tuple[Array, Array]:
+    """z and s with int_{-inf}^t f = z exp(s), over the interval; at nodes unless there are none."""
+    if num_nodes:
+        return squares.mass_below(line, t, bracket.lower[0], num_nodes)  # pyright: ignore[reportArgumentType]
     low = jnp.full((1,), -jnp.inf) if interval is None else interval.lower
     room = eqx.tree_at(lambda b: (b.lower, b.upper), Box(-1.0, 1.0), (low, t[None]))
     if isinstance(line, GaussianPSD):
-        pairs = pair_integrals(line.anchors, line.precision, room)
-        mass = quadratic_form(joint_matrices(pairs, pairs.masses), line.factor)
-        return mass, pairs.log_scale + line.log_scale
+        return diagonal.scaled_integral(line, room)
     return canonical.scaled_integral(line, room)
 
 
+def _on_line(
+    line: PSDModel, interval: Box | None, along: Callable[[int], Float[Array, " n"]]
+) -> Float[Array, " n"]:
+    """`along(num_nodes)`: without nodes unless distribution functions would lose digits.
+
+    Their absolute error is that of the whole mass, which is refused if nothing helps.
+    """
+    _, error = closed_integral(line, interval)
+    value, _ = settle(
+        lambda: (along(0), error),
+        lambda plan: (along(plan.counts[0]), error),
+        lambda: squares.plan_for_integral(line, interval),
+    )
+    return value
+
+
 @eqx.filter_jit
-def _cdf(line: Model, t: Float[Array, " n"], interval: Box | None, log_mass: Array) -> Array:
+def _cdf(
+    line: PSDModel, t: Float[Array, " n"], interval: Box | None, log_mass: Array, num_nodes: int
+) -> Array:
+    bracket = squares.room_of(line, interval)
+
     def below(point: Float[Array, ""]) -> Float[Array, ""]:
         if interval is not None:
             point = jnp.clip(point, interval.lower[0], interval.upper[0])
-        mass, log_scale = _mass_below(line, point, interval)
+        if num_nodes:
+            point = jnp.clip(point, bracket.lower[0], bracket.upper[0])
+        mass, log_scale = _mass_below(line, point, interval, bracket, num_nodes)
         return jnp.clip(mass * jnp.exp(log_scale - log_mass), 0.0, 1.0)
 
     return jax.lax.map(below, t, batch_size=64)
 
 
+def _with_mass(f: GaussianBlocks) -> GaussianBlocks:
+    """f, if it has a mass to divide by."""
+    mass = positive_mass(f, None)
+    safe = check_values(f.log_weights, jnp.isfinite(mass), _NO_MASS)
+    return eqx.tree_at(lambda m: m.log_weights, f, safe)
+
+
 def cdf(f: Model, axis: int, t: Numbers, box: BoxLike | None = None) -> Float[Array, "..."]:
     """P(x_axis <= t) under f / int f, for any array of t."""
+    if isinstance(f, GaussianBlocks) and box is None:
+        blocks, points = verified(f=f, t=as_floats("t", t))
+        return _with_mass(blocks).cdf(axis, points)
     line, interval, points = _line_model(f, axis, box, t=as_floats("t", t))
     log_mass = positive_mass(line, interval)
-    return _cdf(line, points.ravel(), interval, log_mass).reshape(points.shape)
+    flat = points.ravel()
+    values = _on_line(line, interval, lambda num: _cdf(line, flat, interval, log_mass, num))
+    return values.reshape(points.shape)
 
 
 @eqx.filter_jit
-def _quantile(line: Model, q: Float[Array, " n"], interval: Box | None, log_mass: Array) -> Array:
-    bracket = effective_box(line, interval)
+def _quantile(
+    line: PSDModel, q: Float[Array, " n"], interval: Box | None, log_mass: Array, num_nodes: int
+) -> Array:
+    bracket = squares.room_of(line, interval) if num_nodes else effective_box(line, interval)
     low, high = bracket.lower[0], bracket.upper[0]
     scale = jnp.maximum(jnp.abs(low), jnp.abs(high))
 
     def excess(t: Float[Array, ""], level: Float[Array, ""]) -> Float[Array, ""]:
-        mass, log_scale = _mass_below(line, t, interval)
+        mass, log_scale = _mass_below(line, t, interval, bracket, num_nodes)
         return mass * jnp.exp(log_scale - log_mass) - level
 
     def one(level: Float[Array, ""]) -> Float[Array, ""]:
@@ -190,16 +224,21 @@ def quantile(f: Model, axis: int, q: Numbers, box: BoxLike | None = None) -> Flo
     Differentiable in f by the implicit function theorem. q = 0 and q = 1 give the bounds of the
     box, infinite on R^d.
     """
+    if isinstance(f, GaussianBlocks) and box is None:
+        blocks, levels = verified(f=f, q=as_floats("q", q))
+        return _with_mass(blocks).quantile(axis, levels)
     line, interval, levels = _line_model(f, axis, box, q=as_floats("q", q))
     levels = check_values(levels, (levels >= 0) & (levels <= 1), f"q must lie in [0, 1], got {q}")
     log_mass = positive_mass(line, interval)
-    inner = _quantile(line, levels.ravel(), interval, log_mass).reshape(levels.shape)
+    flat = levels.ravel()
+    inner = _on_line(line, interval, lambda num: _quantile(line, flat, interval, log_mass, num))
+    inner = inner.reshape(levels.shape)
     low, high = (-jnp.inf, jnp.inf) if interval is None else (interval.lower[0], interval.upper[0])
     return jnp.where(levels == 0, low, jnp.where(levels == 1, high, inner))
 
 
 @eqx.filter_jit
-def _mode(f: Model, room: Box, starts: Float[Array, "n d"], num: int) -> Float[Array, " d"]:
+def _mode(f: PSDModel, room: Box, starts: Float[Array, "n d"], num: int) -> Float[Array, " d"]:
     # The optimiser's tolerances are relative to its objective: a large log_scale would blunt them.
     f = eqx.tree_at(lambda m: m.log_scale, f, jnp.zeros(()))
 
@@ -235,7 +274,8 @@ def mode(f: Model, box: BoxLike | None = None, *, num_starts: int = 8) -> Float[
     Starts are the `num_starts` highest of the anchors and of a grid over the box: a peak is missed
     if none of these lies on its flank, or if they all lie on others.
     """
-    f, domain = verified_model(f, box)
+    given, domain = verified_model(f, box)
+    f = with_precisions(given)
     room = effective_box(f, domain)
     per_axis = max(2, round(1024 ** (1 / f.dim)))
     unit = jnp.linspace(-0.995, 0.995, per_axis)

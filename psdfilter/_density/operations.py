@@ -6,31 +6,42 @@ then calls functions that do not: what is composed of several operations checks 
 """
 
 from collections.abc import Sequence
-from typing import overload
+from typing import TypeVar, overload
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._checks import Numbers, as_axes, as_floats, as_integers, check_values, verified
-from . import canonical, diagonal
+from .._checks import (
+    Numbers,
+    as_axes,
+    as_floats,
+    as_integers,
+    check_values,
+    is_traced,
+    verified,
+)
+from . import block_calculus, canonical, diagonal, squares
+from .anchors import TensorGrid, num_points
+from .blocks import NO_DENSITY, GaussianBlocks
 from .box import Box, as_box
-from .conversions import SameModel, generalize
+from .conversions import Model, SameModel, generalize
 from .diagonal import AxisMap
 from .generalized import GeneralizedGaussianPSD, PairwiseGaussianPSD
 from .psd import GaussianPSD
+from .rounding import COSTLY, relative_error, require_digits, settle
 
 BoxLike = Box | tuple[Numbers, Numbers]
-Model = GaussianPSD | GeneralizedGaussianPSD | PairwiseGaussianPSD
 
 
 def as_model(name: str, f: object) -> Model:
     """`f`, if it is one of the families of this package."""
-    if not isinstance(f, GaussianPSD | GeneralizedGaussianPSD | PairwiseGaussianPSD):
+    if not isinstance(f, Model):
         remedy = ": use its expand()" if hasattr(f, "expand") else ""
         raise ValueError(
-            f"{name} must be a GaussianPSD, GeneralizedGaussianPSD or PairwiseGaussianPSD, "
-            f"got {type(f).__name__}{remedy}"
+            f"{name} must be a GaussianPSD, GeneralizedGaussianPSD, PairwiseGaussianPSD or "
+            f"GaussianBlocks, got {type(f).__name__}{remedy}"
         )
     return f
 
@@ -47,23 +58,48 @@ def verified_model(f: object, box: BoxLike | None) -> tuple[Model, Box | None]:
 
 
 @eqx.filter_jit
-def _scaled_integral(f: Model, box: Box | None) -> tuple[Array, Array]:
+def closed_integral(f: Model, box: Box | None) -> tuple[tuple[Array, Array], Array]:
+    """(z, s) with int f = z exp(s) as a signed sum, and the estimate of its relative error."""
+    if isinstance(f, GaussianBlocks):
+        mass, log_scale, bound = block_calculus.integral_and_bound(f)
+        return (mass, log_scale), relative_error(mass, bound)
     room = diagonal if isinstance(f, GaussianPSD) else canonical
-    return room.scaled_integral(f, box)  # pyright: ignore[reportArgumentType]
+    mass, log_scale, bound = room.integral_and_bound(f, box)  # pyright: ignore[reportArgumentType]
+    return (mass, log_scale), relative_error(mass, bound)
+
+
+def estimated_integral(f: Model, domain: Box | None) -> tuple[tuple[Array, Array], Array]:
+    """(z, s) with int f = z exp(s), and the estimate of its relative error."""
+    scattered = isinstance(f, GaussianPSD) and not isinstance(f.anchors, TensorGrid)
+    return settle(
+        lambda: closed_integral(f, domain),
+        lambda plan: squares.scaled_integral(f, plan),  # pyright: ignore[reportArgumentType]
+        lambda: squares.plan_for_integral(f, domain),
+        costly=scattered and f.order**2 > COSTLY,
+    )
+
+
+def uncoupled(f: GeneralizedGaussianPSD | PairwiseGaussianPSD, domain: Box | None) -> Box | None:
+    """The box, if f has a closed form on it: all precisions are diagonal."""
+    if domain is None:
+        return None
+    lower = check_values(
+        domain.lower,
+        canonical.off_diagonal(f) == 0,
+        "box must be None for a generalised model whose precision couples its axes: box "
+        "integrals have a closed form only for diagonal precisions. Integrate over R^d, or by "
+        "quadrature of f",
+    )
+    return eqx.tree_at(lambda b: b.lower, domain, lower)
 
 
 def scaled_integral(f: Model, domain: Box | None) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """z and s with int f = z exp(s); a non-finite integral is an error, a zero one is not."""
-    if domain is not None and not isinstance(f, GaussianPSD):
-        lower = check_values(
-            domain.lower,
-            canonical.off_diagonal(f) == 0,
-            "box must be None for a generalised model whose precision couples its axes: box "
-            "integrals have a closed form only for diagonal precisions. Integrate over R^d, or by "
-            "quadrature of f",
-        )
-        domain = eqx.tree_at(lambda b: b.lower, domain, lower)
-    mass, log_scale = _scaled_integral(f, domain)
+    if domain is not None and isinstance(f, GaussianBlocks):
+        f = generalize(f)
+    if not isinstance(f, GaussianPSD | GaussianBlocks):
+        domain = uncoupled(f, domain)
+    (mass, log_scale), error = estimated_integral(f, domain)
     mass = check_values(
         mass,
         jnp.isfinite(mass),
@@ -71,6 +107,7 @@ def scaled_integral(f: Model, domain: Box | None) -> tuple[Float[Array, ""], Flo
         "where it is, or add a damping), or a factor or a bound is too large for float64 (put the "
         "size of f into log_scale)",
     )
+    mass = require_digits(mass, error, "the integral of f")
     # Rounding can leave a vanishing mass below zero; the integral of a non-negative f is not.
     return jnp.maximum(mass, 0.0), log_scale
 
@@ -78,7 +115,9 @@ def scaled_integral(f: Model, domain: Box | None) -> tuple[Float[Array, ""], Flo
 def integral(f: Model, box: BoxLike | None = None) -> Float[Array, ""]:
     """int f(x) dx = tr(L' G L),  G_ij = int k_i(x) k_j(x) dx.
 
-    For the mass of a sub-box pass that box; its bounds may be infinite.
+    For the mass of a sub-box pass that box; its bounds may be infinite. Where the signed sum would
+    lose digits, f is summed as squares at quadrature nodes; a value of fewer than six digits is
+    refused.
     """
     mass, log_scale = scaled_integral(*verified_model(f, box))
     return mass * jnp.exp(log_scale)
@@ -88,6 +127,17 @@ def log_integral(f: Model, box: BoxLike | None = None) -> Float[Array, ""]:
     """log int f(x) dx, finite where the integral itself would underflow or overflow."""
     mass, log_scale = scaled_integral(*verified_model(f, box))
     return jnp.log(mass) + log_scale
+
+
+def digits(f: Model, box: BoxLike | None = None) -> Float[Array, ""]:
+    """Decimal digits that the closed form of int f has left, as it estimates itself: 0 to 15.
+
+    -log10 of 4 eps |L|'G|L| / L'GL: coefficients that are large against the values of f cancel.
+    From eleven digits down, integrals of `GaussianPSD` and `GeneralizedGaussianPSD` are taken at
+    quadrature nodes, where about half of what is missing here is lost.
+    """
+    _, error = closed_integral(*verified_model(f, box))
+    return jnp.clip(-jnp.log10(jnp.maximum(error, 1e-300)), 0.0, 15.0)
 
 
 def positive_mass(f: Model, domain: Box | None) -> Float[Array, ""]:
@@ -112,6 +162,8 @@ def scale(f: SameModel, log_factor: Numbers) -> SameModel:
 
 
 def _scaled(f: SameModel, log_factor: Array) -> SameModel:
+    if isinstance(f, GaussianBlocks):
+        return block_calculus.scaled(f, log_factor)
     return eqx.tree_at(lambda m: m.log_scale, f, f.log_scale + log_factor)
 
 
@@ -119,6 +171,8 @@ def _scaled(f: SameModel, log_factor: Array) -> SameModel:
 def _partial(
     f: SameModel, axes: tuple[int, ...], rest: tuple[int, ...], values: Array
 ) -> SameModel:
+    if isinstance(f, GaussianBlocks):
+        return block_calculus.partial(f, axes, rest, values)
     room = diagonal if isinstance(f, GaussianPSD) else canonical
     return room.partial(f, axes, rest, values)  # pyright: ignore[reportArgumentType, reportReturnType]
 
@@ -132,7 +186,15 @@ def partial(f: SameModel, axes: int | Sequence[int], values: Numbers) -> SameMod
     if not rest:
         raise ValueError(f"axes must leave at least one of {f.dim} coordinates free; call f(x)")
     f, at = verified(f=f, values=at)
-    return _partial(f, fixed, rest, at)
+    return _with_density(_partial(f, fixed, rest, at))
+
+
+def _with_density(f: SameModel) -> SameModel:
+    """A sum of blocks that came of fixed coordinates, unless these had no density."""
+    if not isinstance(f, GaussianBlocks):
+        return f
+    weights = check_values(f.log_weights, ~jnp.isnan(f.log_weights), NO_DENSITY)
+    return eqx.tree_at(lambda m: m.log_weights, f, weights)
 
 
 def _as_values(name: str, values: Numbers, num: int) -> Float[Array, " k"]:
@@ -143,10 +205,21 @@ def _as_values(name: str, values: Numbers, num: int) -> Float[Array, " k"]:
 
 
 @eqx.filter_jit
-def _marginal(f: Model, keep: tuple[int, ...], drop: tuple[int, ...], box: Box | None) -> Model:
-    if isinstance(f, GaussianPSD):
-        return diagonal.marginal(f, keep, drop, box)
-    return canonical.marginal(f, keep, drop)
+def _closed_marginal(
+    f: GaussianPSD, keep: tuple[int, ...], drop: tuple[int, ...], box: Box | None
+) -> tuple[GaussianPSD, Array]:
+    model = diagonal.marginal(f, keep, drop, box)
+    return model, relative_error(*diagonal.marginal_bound(f, drop, box))
+
+
+@eqx.filter_jit
+def _general_marginal(
+    f: canonical.Generalized, keep: tuple[int, ...], drop: tuple[int, ...]
+) -> tuple[canonical.Generalized, Array]:
+    mass, _, bound = canonical.integral_and_bound(jax.lax.stop_gradient(f), None)
+    # Over R^d a model may be integrable along the axes that go and not along all: no estimate.
+    error = relative_error(mass, bound)
+    return canonical.marginal(f, keep, drop), jnp.where(jnp.isnan(error), 0.0, error)
 
 
 @overload
@@ -166,7 +239,8 @@ def marginal(f: Model, keep: int | Sequence[int], box: BoxLike | None = None) ->
         raise ValueError("keep must name at least one axis, got none; call integral(f, box)")
     if box is not None and not isinstance(f, GaussianPSD):
         raise ValueError(
-            "box must be None for a generalised model: its marginals stay closed only over R^d"
+            "box must be None for a generalised model or a sum of blocks: their marginals stay "
+            "closed only over R^d"
         )
     return integrate_out(*verified_model(f, box), kept)
 
@@ -174,9 +248,14 @@ def marginal(f: Model, keep: int | Sequence[int], box: BoxLike | None = None) ->
 def integrate_out(f: Model, domain: Box | None, keep: tuple[int, ...]) -> Model:
     """The marginal of the coordinates `keep`; over R^d for a generalised model."""
     drop = tuple(a for a in range(f.dim) if a not in keep)
-    result = _marginal(f, keep, drop, domain)
-    if isinstance(result, GaussianPSD):
-        return result
+    if isinstance(f, GaussianPSD):
+        return _diagonal_marginal(f, keep, drop, domain)
+    if isinstance(f, GaussianBlocks):
+        _, error = closed_integral(f, None)
+        weights = require_digits(f.log_weights, error, "the marginal of f")
+        return block_calculus.marginal(eqx.tree_at(lambda m: m.log_weights, f, weights), keep)
+    result, error = _general_marginal(f, keep, drop)
+    result = _with_digits(result, error, "the marginal of f")
     offset = check_values(
         result.offset,
         jnp.isfinite(result.offset),
@@ -186,10 +265,44 @@ def integrate_out(f: Model, domain: Box | None, keep: tuple[int, ...]) -> Model:
     return eqx.tree_at(lambda m: m.offset, result, offset)
 
 
+def _diagonal_marginal(
+    f: GaussianPSD, keep: tuple[int, ...], drop: tuple[int, ...], domain: Box | None
+) -> GaussianPSD:
+    if not drop:
+        return _closed_marginal(f, keep, drop, domain)[0]
+    inner = None if domain is None else domain.keep(drop)
+    traced = is_traced((f, domain))
+    result, error = settle(
+        lambda: _square(_closed_marginal(f, keep, drop, domain), traced),
+        lambda plan: _square(squares.integrate_axes(f, drop, keep, None, plan), traced),
+        lambda: squares.plan_for_axes(f, drop, None, inner),
+    )
+    return _with_digits(result, error, "the marginal of f")
+
+
+def _square(pair: tuple[GaussianPSD, Array], traced: bool) -> tuple[GaussianPSD, Array]:
+    """The factor with as many columns as rows, where two routes have to have one shape."""
+    model, error = pair
+    if not traced:
+        return pair
+    missing = model.order - model.rank
+    factor = jnp.pad(model.factor, ((0, 0), (0, max(missing, 0))))
+    return eqx.tree_at(lambda m: m.factor, model, factor), error
+
+
+Scaled = TypeVar("Scaled", bound=GaussianPSD | GeneralizedGaussianPSD | PairwiseGaussianPSD)
+
+
+def _with_digits(f: Scaled, error: Array, what: str) -> Scaled:
+    return eqx.tree_at(lambda m: m.log_scale, f, require_digits(f.log_scale, error, what))
+
+
 @eqx.filter_jit
 def _product(f: Model, g: Model, axes: AxisMap) -> Model:
     if isinstance(f, GaussianPSD) and isinstance(g, GaussianPSD):
         return diagonal.product(f, g, axes)
+    if isinstance(f, GaussianBlocks) and isinstance(g, GaussianBlocks):
+        return block_calculus.product(f, g, axes)
     return canonical.product(generalize(f), generalize(g), axes)
 
 
@@ -217,7 +330,7 @@ def product(
 
     `f_axes[i]` names the variable of the result that coordinate i of f is, by default variable i;
     likewise `g_axes`. So f(x, y) g(y, z) is product(f, g, (0, 1), (1, 2)), and without axes f and
-    g share their first coordinates.
+    g share their first coordinates. Models of two families give a generalised one.
     """
     f, g = as_model("f", f), as_model("g", g)
     of_f = _result_axes("f_axes", f_axes, f.dim)
@@ -229,7 +342,15 @@ def product(
             f"result, got {of_f} and {of_g}"
         )
     f, g = verified(f=f, g=g)
-    return _product(f, g, AxisMap(len(named), of_f, of_g))
+    return _multiplied(f, g, AxisMap(len(named), of_f, of_g))
+
+
+def _multiplied(f: Model, g: Model, axes: AxisMap) -> Model:
+    if isinstance(f, GaussianBlocks) and isinstance(g, GaussianBlocks):
+        return _with_density(_product(f, g, axes))
+    # Beside another family, blocks are a generalised model: of singular precisions too.
+    f, g = (generalize(m) if isinstance(m, GaussianBlocks) else m for m in (f, g))
+    return _product(f, g, axes)
 
 
 def _result_axes(name: str, axes: int | Sequence[int] | None, dim: int) -> tuple[int, ...]:
@@ -240,8 +361,24 @@ def _result_axes(name: str, axes: int | Sequence[int] | None, dim: int) -> tuple
 
 
 @eqx.filter_jit
+def _closed_transition(
+    q: GaussianPSD, f: GaussianPSD, box: Box | None
+) -> tuple[GaussianPSD, Array]:
+    model, mass, bound = diagonal.transition_and_bound(q, f, box)
+    return model, relative_error(mass, bound)
+
+
 def _transition(q: GaussianPSD, f: GaussianPSD, box: Box | None) -> GaussianPSD:
-    return diagonal.transition(q, f, box)
+    axes, rest = tuple(range(f.dim)), tuple(range(f.dim, q.dim))
+    u_order = num_points(diagonal.keep_axes(q.anchors, axes))
+    traced = is_traced((q, f, box))
+    result, error = settle(
+        lambda: _square(_closed_transition(q, f, box), traced),
+        lambda plan: _square(squares.integrate_axes(q, axes, rest, f, plan), traced),
+        lambda: squares.plan_for_axes(q, axes, f, box),
+        costly=0.25 * (u_order * f.order) ** 2 > COSTLY,
+    )
+    return _with_digits(result, error, "the transition of f")
 
 
 @overload
@@ -254,6 +391,10 @@ def transition(Q: Model, f: Model, box: BoxLike | None = None) -> Model:
     For `GaussianPSD` the order of the result is that of Q (on a grid the number of its x anchors),
     whatever the order of f; peak memory does not grow with the orders. For generalised models it
     is the product of the orders.
+
+    Error functions where they keep eleven digits; else, and where they would take seconds, squares
+    at quadrature nodes in u, with the same anchors in x (at most three coordinates; under `jit` at
+    most 256, 64^2 or 20^3 nodes). A result of fewer than six digits is refused.
     """
     Q, f, domain = verified(Q=Q, f=f, box=_transition_box(Q, f, box))
     return _moved(Q, f, domain)
@@ -274,7 +415,10 @@ def _transition_box(Q: object, f: object, box: BoxLike | None) -> Box | None:
 def _moved(Q: Model, f: Model, domain: Box | None) -> Model:
     if isinstance(Q, GaussianPSD) and isinstance(f, GaussianPSD):
         return _transition(Q, f, domain)
-    joint = _product(generalize(Q), generalize(f), _leading_axes(Q.dim, f.dim))
+    if isinstance(Q, GaussianBlocks) and isinstance(f, GaussianBlocks):
+        joint = _multiplied(Q, f, _leading_axes(Q.dim, f.dim))
+    else:
+        joint = _product(generalize(Q), generalize(f), _leading_axes(Q.dim, f.dim))
     return integrate_out(joint, None, tuple(range(f.dim, Q.dim)))
 
 
@@ -309,7 +453,7 @@ def filter_step(
     seen_axes = tuple(range(len(state), G.dim))
     at = _as_values("y", y, len(seen_axes))
     Q, G, f, at, domain = verified(Q=Q, G=G, f=f, y=at, box=domain)
-    seen = _partial(G, seen_axes, state, at)
-    joint = _product(_moved(Q, f, domain), seen, _leading_axes(len(state), len(state)))
+    seen = _with_density(_partial(G, seen_axes, state, at))
+    joint = _multiplied(_moved(Q, f, domain), seen, _leading_axes(len(state), len(state)))
     log_mass = positive_mass(joint, domain)
     return _scaled(joint, -log_mass), log_mass

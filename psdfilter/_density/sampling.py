@@ -9,21 +9,36 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._checks import as_count, as_key, check_values, verified
+from .._checks import as_count, as_key, check_values, is_concrete, verified
 from .._gaussian.integrals import scaled_interval_mass
 from .anchors import expand
-from .box import Box, as_box
-from .moments import effective_box
-from .operations import BoxLike, scaled_integral
+from .block_sampling import sample_blocks
+from .blocks import GaussianBlocks
+from .box import Box
+from .generalized import GeneralizedGaussianPSD, PairwiseGaussianPSD
+from .moments import quantile
+from .operations import (
+    BoxLike,
+    Model,
+    as_model,
+    closed_integral,
+    optional_box,
+    positive_mass,
+    scaled_integral,
+)
 from .psd import GaussianPSD
+from .rounding import LIMIT, require_digits
+from .signed_terms import draw_terms, signed_terms
+from .support import effective_box
 
+_WHAT = "the distribution function of f, which draws go by,"
 # Draws handled together: each holds a few m x m tables.
 _ENTRIES_PER_BLOCK = 2**21
 
 
 def sample(
-    f: GaussianPSD,
-    box: BoxLike,
+    f: Model,
+    box: BoxLike | None = None,
     *,
     key: PRNGKeyArray,
     num: int,
@@ -35,6 +50,7 @@ def sample(
     Args:
         f: the model, not necessarily normalised.
         box: where; a pair (lower, upper) will do. Infinite bounds are cut where f has no mass left.
+            None for all of R^d, where generalised models and sums of blocks are drawn from.
         key: a JAX random key.
         num: how many.
         method: "cdf" draws one coordinate after the other by inverting its closed-form conditional
@@ -45,23 +61,61 @@ def sample(
             as a share of the part of the box where f has mass. The total variation error of
             bisection is at most half the cell diameter times int |grad f| / int f.
     """
-    if not isinstance(f, GaussianPSD):
-        raise ValueError(f"f must be a GaussianPSD, got {type(f).__name__}")
-    domain = as_box("box", box, f.dim)
+    f = as_model("f", f)
+    domain = optional_box(box, f.dim)
     as_key("key", key)
     count = as_count("num", num)
     if method not in ("cdf", "bisection"):
         raise ValueError(f'method must be "cdf" or "bisection", got {method!r}')
     if not isinstance(resolution, float) or not 0 < resolution < 1:
         raise ValueError(f"resolution must be a number in (0, 1), got {resolution!r}")
-    f, domain = verified(f=f, box=domain)
+    if not isinstance(f, GaussianPSD):
+        return _sample_everywhere(f, domain, key, count, method)
+    if domain is None:
+        domain = Box(jnp.full(f.dim, -jnp.inf), jnp.full(f.dim, jnp.inf))
+    model, domain = verified(f=f, box=domain)
+    return _sample_box(model, domain, key, count, method, math.ceil(-math.log2(resolution)))
+
+
+def _sample_box(
+    f: GaussianPSD, domain: Box, key: PRNGKeyArray, num: int, method: str, num_halvings: int
+) -> Float[Array, "n d"]:
     mass, _ = scaled_integral(f, domain)
     lower = check_values(
         domain.lower, mass > 0, "f must have positive mass on the box, got zero: nothing to draw"
     )
+    _, error = closed_integral(f, domain)
+    if f.dim == 1 and is_concrete(error) and float(error) > LIMIT:
+        # Draws go by signed sums; a quantile knows the nodes that do not cancel.
+        return quantile(f, 0, jax.random.uniform(key, (num, 1)), domain)
+    lower = require_digits(lower, error, _WHAT)
     room = effective_box(f, eqx.tree_at(lambda b: b.lower, domain, lower))
     draw = _draw_by_cdf if method == "cdf" else _draw_by_bisection
-    return draw(f, room, key, count, math.ceil(-math.log2(resolution)))
+    return draw(f, room, key, num, num_halvings)
+
+
+def _sample_everywhere(
+    f: GeneralizedGaussianPSD | PairwiseGaussianPSD | GaussianBlocks,
+    domain: Box | None,
+    key: PRNGKeyArray,
+    num: int,
+    method: str,
+) -> Float[Array, "n d"]:
+    if domain is not None:
+        raise ValueError(
+            "box must be None for a generalised model or a sum of blocks: draws are from all of "
+            "R^d. Draw more and keep those in the box"
+        )
+    if method != "cdf":
+        raise ValueError(f'method must be "cdf" for a {type(f).__name__}, got {method!r}')
+    f = verified(f=f)
+    log_mass = positive_mass(f, None)
+    if isinstance(f, GaussianBlocks):
+        weights = check_values(f.log_weights, jnp.isfinite(log_mass), "f must have a finite mass")
+        return sample_blocks(eqx.tree_at(lambda m: m.log_weights, f, weights), key, num)
+    _, error = closed_integral(f, None)
+    scale = require_digits(f.log_scale, error, _WHAT)
+    return draw_terms(signed_terms(eqx.tree_at(lambda m: m.log_scale, f, scale)), key, num)
 
 
 class _Pairs(NamedTuple):

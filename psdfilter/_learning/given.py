@@ -1,6 +1,6 @@
 """Rank-one fits on a design that the user gives, or on random anchors (the paper's Algorithm 1)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -10,12 +10,13 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 from scipy.spatial.distance import cdist
 
-from .._checks import as_key
+from .._checks import as_count, as_key
 from .._density.anchors import TensorGrid, as_anchors, dimension, expand, num_points
 from .._density.box import Box
 from .._density.psd import GaussianPSD, as_precision
 from .axes import nodes_for, stretched_nodes
 from .evaluate import RootFunction
+from .nystrom import nystrom_ridge
 from .points import choose_points
 from .probe import kronecker_points, survey
 from .report import FitReport
@@ -28,7 +29,7 @@ from .validation import around, evaluate_model
 _SCATTERED_SPREADS = (0.32, 0.16, 0.08, 0.04, 0.02, 0.01)
 _POINTS_PER_ANCHOR = 4
 _NUM_VALIDATION = 4096
-_MAX_DENSE = 1600
+_MAX_DENSE, _MAX_NYSTROM = 1600, 6400
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,9 @@ class Design:
     ridge: float | None
     tol: float | None
     key: Any
+    num_anchors: int | None = None
+    num_points: int | None = None
+    solver: str = "dense"
 
     @property
     def design_tol(self) -> float:
@@ -135,14 +139,18 @@ def _own_anchors(root_fn, design: Design, budget: Budget, check: _Check):
     if points is None:
         points = _points_for(anchors, root_fn.dim)
     elif isinstance(points, str):
-        points = _random_points("points", points, root_fn.dim, anchors, design.key)
-    tensor = isinstance(anchors, TensorGrid) and isinstance(points, TensorGrid)
-    _check_budget(anchors, points, tensor, budget)
+        num = design.num_points or _POINTS_PER_ANCHOR * num_points(anchors)
+        points = _random_points("points", points, root_fn.dim, num, design.key)
+    nystrom = design.solver == "nystrom"
+    tensor = isinstance(anchors, TensorGrid) and isinstance(points, TensorGrid) and not nystrom
+    _check_budget(anchors, points, tensor, budget, nystrom)
     values = root_fn(np.asarray(expand(points)))[:, 0]
     ridge = ridge_for(design.design_tol) if design.ridge is None else design.ridge
     best = None
     for precision in _precisions(anchors, design):
-        if isinstance(anchors, TensorGrid) and isinstance(points, TensorGrid):
+        if nystrom:
+            solver = _NystromSolver(expand(anchors), expand(points), precision, ridge)
+        elif isinstance(anchors, TensorGrid) and isinstance(points, TensorGrid):
             solver = TensorRidge(anchors, points, precision, ridge)
         else:
             solver = DenseRidge(expand(anchors), expand(points), precision, ridge)
@@ -154,15 +162,45 @@ def _own_anchors(root_fn, design: Design, budget: Budget, check: _Check):
     return best[1:]
 
 
+class _NystromSolver:
+    """The ridge problem of `DenseRidge` by conjugate gradients, without its table of points."""
+
+    def __init__(self, anchors: Array, points: Array, precision: ArrayLike, ridge: float):
+        self.anchors, self.points, self.ridge = anchors, points, ridge
+        self.precision = as_precision("precision", precision, dimension(anchors))
+        centers = np.asarray(anchors) * np.sqrt(np.asarray(self.precision))
+        values = np.linalg.eigvalsh(np.exp(-cdist(centers, centers, "sqeuclidean")))
+        kept = values[values > np.finfo(float).eps * values.size * values[-1]]
+        self.condition = float(kept[-1] / kept[0])
+
+    def solve(self, values: ArrayLike) -> Float[Array, " m"]:
+        """Coefficients for the values at all points."""
+        fit = nystrom_ridge(
+            np.asarray(self.points),
+            np.asarray(values),
+            self.anchors,
+            self.precision,
+            ridge=self.ridge,
+            progress=False,
+        )
+        return fit.coefficients
+
+
 def _random_anchors(root_fn, box: Box, design: Design, budget: Budget, check: _Check):
-    """Random anchors, doubled in number until the tolerance is met."""
-    tol = 1e-3 if design.tol is None else design.tol
-    limit, num = min(_MAX_DENSE, budget.max_anchors), 25 * 2 ** (box.dim - 1)
+    """As many random anchors as asked for, or doubled in number until the tolerance is met."""
     unit = Box(-np.ones(box.dim), np.ones(box.dim))
+    if design.num_anchors is not None:
+        num, choice = design.num_anchors, str(design.anchors)
+        anchors = choose_points("anchors", choice, unit, num, design.key)
+        points = choice if design.points is None else design.points
+        return _own_anchors(root_fn, replace(design, anchors=anchors, points=points), budget, check)
+    tol = 1e-3 if design.tol is None else design.tol
+    most = _MAX_NYSTROM if design.solver == "nystrom" else _MAX_DENSE
+    limit, num = min(most, budget.max_anchors), 25 * 2 ** (box.dim - 1)
     while True:
         num = min(num, limit)
         anchors = choose_points("anchors", str(design.anchors), unit, num, design.key)
-        one = Design(anchors, design.points, design.precision, design.ridge, tol, design.key)
+        one = replace(design, anchors=anchors, tol=tol)
         solver, coefficients = _own_anchors(root_fn, one, budget, check)
         error = check.measure(solver, coefficients)[0]
         if error <= tol:
@@ -176,9 +214,8 @@ def _random_anchors(root_fn, box: Box, design: Design, budget: Budget, check: _C
         num *= 2
 
 
-def _random_points(name, choice, dim, anchors, key):
+def _random_points(name, choice, dim, num, key):
     unit = Box(-np.ones(dim), np.ones(dim))
-    num = _POINTS_PER_ANCHOR * num_points(anchors)
     if key is not None:
         # Points must not repeat the anchors that the same key may have drawn.
         key = jax.random.fold_in(as_key("key", key), 1)
@@ -219,11 +256,15 @@ def _precisions(anchors: Array | TensorGrid, design: Design) -> list[ArrayLike]:
     return [np.full(dim, c / spacing**2) for c in _SCATTERED_SPREADS]
 
 
-def _check_budget(anchors, points, tensor: bool, budget: Budget) -> None:
+def _check_budget(anchors, points, tensor: bool, budget: Budget, nystrom: bool) -> None:
     order, count = num_points(anchors), num_points(points)
     needed = 16.0 * (order + count) if tensor else 24.0 * order * (order + count)
+    if nystrom:
+        needed = 48.0 * order**2 + 16.0 * count * (1 + dimension(anchors))
     if order > budget.max_anchors or needed > budget.max_bytes:
         remedy = "" if tensor else " Tensor grids of anchors and points need far less;"
+        if not (tensor or nystrom):
+            remedy += ' solver="nystrom" needs memory for the anchors only;'
         raise Unreachable(
             f"{order} anchors and {count} points need {needed / 2**30:.2f} GiB, above the budget "
             f"of {budget.max_anchors} anchors and {budget.max_bytes / 2**30:.2f} GiB.{remedy} "
@@ -253,8 +294,37 @@ def to_unit(name: str, points: Any, box: Box) -> Array | TensorGrid | str | None
     return jnp.asarray((np.asarray(array) - center) / half)
 
 
-def as_design(box: Box, anchors, points, precision, ridge, tol, key) -> Design:
+def as_design(
+    box: Box,
+    anchors,
+    points,
+    precision,
+    ridge,
+    tol,
+    key,
+    num_anchors: int | None = None,
+    num_points: int | None = None,
+    solver: str | None = None,
+) -> Design:
     """Check what the user fixed and bring it to unit coordinates."""
+    solver = "dense" if solver is None else solver
+    if solver not in ("dense", "nystrom"):
+        raise ValueError(f'solver must be "dense" or "nystrom", got {solver!r}')
+    if num_anchors is not None:
+        as_count("num_anchors", num_anchors)
+        if not isinstance(anchors, str):
+            raise ValueError(
+                'num_anchors says how many random anchors to draw: pass anchors="uniform" or '
+                '"sobol" with it'
+            )
+    if num_points is not None:
+        as_count("num_points", num_points)
+        drawn = isinstance(points, str) or (points is None and num_anchors is not None)
+        if not drawn:
+            raise ValueError(
+                "num_points says how many random training points to draw: pass num_anchors, or "
+                'points="uniform" or "sobol", with it'
+            )
     if ridge is not None and not ridge >= 0:
         raise ValueError(f"ridge must be >= 0, got {ridge!r}")
     for name, choice in (("anchors", anchors), ("points", points)):
@@ -264,4 +334,4 @@ def as_design(box: Box, anchors, points, precision, ridge, tol, key) -> Design:
     if precision is not None:
         eta = as_precision("precision", precision, box.dim) * jnp.square(box.half_width)
     unit = (to_unit("anchors", anchors, box), to_unit("points", points, box))
-    return Design(*unit, eta, ridge, tol, key)
+    return Design(*unit, eta, ridge, tol, key, num_anchors, num_points, solver)

@@ -70,6 +70,9 @@ def learn_rank_one(
     precision: ArrayLike | None = None,
     ridge: float | None = None,
     key: Any = None,
+    num_anchors: int | None = None,
+    num_points: int | None = None,
+    solver: str | None = None,
     periodic: int | Sequence[int] = (),
     max_anchors: int | None = None,
     max_memory: float = 4 * 2**30,
@@ -80,6 +83,12 @@ def learn_rank_one(
     By default anchors form a padded regular grid, and its kernel width, spacing per axis and size
     follow from `tol` by measured error on points that were not trained on.
 
+    The paper's Algorithm 1 to the letter, M uniform anchors and N uniform training points drawn
+    once, with a kernel and a ridge that are given:
+
+        learn_rank_one(f, box, anchors="uniform", num_anchors=M, num_points=N, precision=eta,
+                       ridge=lam, key=key)
+
     Args:
         f: non-negative function of one point, `(d,) -> scalar`, in JAX or NumPy.
         box: where f is learned, in the user's units.
@@ -87,11 +96,17 @@ def learn_rank_one(
         log: f is the logarithm of the function; -inf means zero.
         vectorized: f maps `(n, d) -> (n,)`.
         anchors: None for the grid; an array `(m, d)` or a `TensorGrid` for your own; "uniform" or
-            "sobol" for random anchors (needs `key`), doubled in number until `tol` is met.
-        points: training points for given anchors: as for `anchors`.
+            "sobol" for random anchors (needs `key`): `num_anchors` of them, or doubled in number
+            until `tol` is met.
+        points: training points for given anchors: as for `anchors`; with `num_anchors` random ones
+            of the same kind.
         precision: eta in the user's units, instead of a choice by measured error.
         ridge: lambda, instead of one that follows from `tol`.
         key: random key for "uniform" and "sobol".
+        num_anchors: how many random anchors, M; the report says how good they are.
+        num_points: how many random training points, N; four for each anchor if None.
+        solver: for scattered anchors, "dense" (direct; the default) or "nystrom" (conjugate
+            gradients, memory for the anchors only): `nystrom_ridge` on the same problem.
         periodic: axes along which f is periodic with the box as its period.
         max_anchors: largest order allowed.
         max_memory: bytes that values and coefficients may take.
@@ -106,13 +121,15 @@ def learn_rank_one(
     box = as_finite_box("box", box)
     root_fn = RootFunction([f], box, kind="log" if log else "value", vectorized=vectorized)
     budget = as_budget(max_anchors, max_memory)
-    if any(option is not None for option in (anchors, points, precision)):
+    if any(o is not None for o in (anchors, points, precision, num_anchors, num_points, solver)):
         if as_axes("periodic", periodic, box.dim):
             raise ValueError(
                 "periodic axes need the automatic grid: leave anchors, points and precision out"
             )
         tol = None if tol is None else as_tolerance(tol)
-        design = as_design(box, anchors, points, precision, ridge, tol, key)
+        design = as_design(
+            box, anchors, points, precision, ridge, tol, key, num_anchors, num_points, solver
+        )
         return RankOneFit(*fit_given(root_fn, box, design, budget))
     return RankOneFit(*fit_tolerance(root_fn, box, tol, periodic, ridge, budget, progress))
 

@@ -174,7 +174,8 @@ def test_zero_mass_is_an_error_also_under_jit():
         ({"method": "gibbs"}, 'method must be "cdf" or "bisection"'),
         ({"resolution": 2.0}, "resolution must be a number in"),
         ({"box": (-1.0, 1.0, 2.0)}, "box must be a psdfilter.Box or a pair"),
-        ({"f": make("components", 0, 1)}, "f must be a GaussianPSD"),
+        ({"f": make("components", 0, 1)}, "keep those in the box"),
+        ({"f": lambda x: x}, "f must be a GaussianPSD"),
     ],
 )
 def test_bad_input_is_named(options, message):
