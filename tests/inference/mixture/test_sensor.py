@@ -92,7 +92,7 @@ def linear():
 
 @pytest.mark.slow
 def test_a_linear_sensor_in_disguise_is_filtered_like_kalman(linear):
-    model, ys, learned, post = linear
+    model, ys, _, post = linear
     means, covariances, logs = kalman(ys, **model)
     np.testing.assert_allclose(post.mean, means, atol=1e-8)
     np.testing.assert_allclose(post.covariance, covariances, atol=1e-8)
