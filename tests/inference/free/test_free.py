@@ -241,7 +241,8 @@ def test_laws_agree_with_their_own_summaries(model, post):
     assert np.asarray(post.seen).tolist() == [True, True, False, True, True, True]
     assert not np.asarray(post.codes).any()
     assert float(post.log_likelihoods[2]) == 0.0
-    assert 0 < float(post.error_estimate) < 1e-3
+    assert 0 < float(jnp.max(post.trace.errors)) < 1e-3
+    np.testing.assert_allclose(post.error_estimate, jnp.sum(post.trace.errors), rtol=1e-12)
     z, w = np.polynomial.legendre.leggauss(200)
     for t in (0, 2, 5):
         f = post.density(t)

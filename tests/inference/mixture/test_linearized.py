@@ -111,7 +111,8 @@ def test_agrees_with_the_grid_in_one_dimension(bent):
     ]
     assert max(variations) < 0.04
     # The estimate is no bound, but of the right size: above the error, and not far above.
-    assert max(variations) < float(post.error_estimate) < 1.0
+    assert max(variations) < float(jnp.max(post.trace.errors)) < 1.0
+    np.testing.assert_allclose(post.error_estimate, jnp.sum(post.trace.errors), rtol=1e-12)
 
 
 @SLOW
