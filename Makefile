@@ -38,7 +38,7 @@ bench: $(VENV)/.test  ## Measure speed and memory
 
 peers: $(PEERS)/.peers  ## Measure speed beside other filtering libraries
 	$(PEERS)/bin/python -m pytest -p no:xdist -W ignore -m "slow or not slow" \
-		tests/inference/blocks/test_kalman.py tests/statespace/test_from_particles.py
+		tests/inference/exact/test_kalman.py tests/statespace/test_from_particles.py
 	$(PEERS)/bin/python -m pytest -p no:xdist -W ignore -s \
 		benchmarks/test_filter.py benchmarks/test_blocks.py benchmarks/test_small_noise.py \
 		benchmarks/test_targets.py benchmarks/test_parameters.py

@@ -1,4 +1,4 @@
-"""The filter of blocks next to its peers: Kalman filters, particles, a bank of extended ones.
+"""The filters of Gaussians next to their peers: Kalman filters, particles, a bank of extended ones.
 
 `make bench` prints the tables. Figures of peers need them installed (`compare`); without, those
 tests are skipped. Times are the best of several runs after compilation, errors are in standard
@@ -76,7 +76,7 @@ def test_one_gaussian_next_to_dynamax():
     theirs = best_time(lambda: filter_peer(parameters, seen).filtered_means, repeat=15)
     model = psd.learn(psd.linear_gaussian(turn, noise, H, R, np.zeros(4), np.eye(4)))
     ours = best_time(lambda: psd.run_filter(model, seen, throw=False).mean, repeat=15)
-    print(f"dynamax {1e6 * theirs / len(ys):.1f} us, blocks {1e6 * ours / len(ys):.1f} us a step")
+    print(f"dynamax {1e6 * theirs / len(ys):.1f} us, exact {1e6 * ours / len(ys):.1f} us a step")
     assert ours < 2 * theirs
 
 
@@ -202,11 +202,11 @@ def test_ranges_next_to_particles(track, reference):
     ours = {}
     ssm = psd.linear_gaussian(F, Q, None, None, MEAN, SPREAD, log_observation=track.log_observation)
     for order in (8, 16, 32, 48, 64):
-        model = psd.learn(ssm, order=order)
+        model = psd.learn(ssm, engine=psd.engines.Mixture(order=order))
         post = psd.run_filter(model, track.ys)
         seconds = best_time(lambda m=model: psd.run_filter(m, track.ys, throw=False).mean, repeat=3)
         ours[order] = error_of(post.mean, reference), seconds
-        rows.append((f"blocks, {order} Gaussians", *ours[order]))
+        rows.append((f"mixture, {order} Gaussians", *ours[order]))
     for num in (32, 128):
         bank = extended_bank(track, num)
         rows.append((f"Gaussian-sum, {num} EKF", error_of(bank(), reference), best_time(bank)))

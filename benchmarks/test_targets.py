@@ -63,7 +63,7 @@ def table(target, ys, truth: Reference, tols, numbers) -> list[Row]:
         return post.mean, np.diagonal(post.covariance, axis1=1, axis2=2)
 
     for tol in tols:
-        model = psd.learn(target.model(), tol, engine="blocks")
+        model = psd.learn(target.model(), tol, engine="mixture")
         out, seconds = clocked(lambda m=model: ours(m))
         rows.append(row(f"psdfilter, {model.report.order} Gaussians", out, truth, seconds))
     for name, build in (("extended Kalman", extended), ("unscented Kalman", unscented)):

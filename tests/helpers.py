@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import strategies as st
+from scipy.linalg import block_diag
 from scipy.stats import multivariate_normal
 
 import psdfilter as psd
@@ -243,7 +244,7 @@ def box_rule(dim: int, num: int | None = None) -> Rule:
 
 
 @cache
-def learned(name: str, tol: float) -> psd.LearnedModel:
+def learned(name: str, tol: float) -> psd.engines.AbstractModel:
     """The filter of a ready-made system, learned once for all tests that ask for it."""
     return psd.learn(systems.ALL[name](), tol)
 
@@ -269,16 +270,80 @@ def check_against_reference(name: str, tol: float, num_steps: int = 30) -> None:
     np.testing.assert_allclose(post.mean, weights @ reference.nodes, atol=5 * tol)
 
 
-def kalman(ys, F, Q, H, R, mean, covariance):
-    """The textbook filter, predict first."""
+def random_model(rng: np.random.Generator, dim: int, seen: int) -> dict[str, np.ndarray]:
+    """A stable linear-Gaussian model with correlated noises and offsets."""
+
+    def covariance(n: int) -> np.ndarray:
+        root = rng.normal(size=(n, n))
+        return 0.3 * root @ root.T + 0.2 * np.eye(n)
+
+    F = 0.95 * np.linalg.qr(rng.normal(size=(dim, dim)))[0]
+    return {
+        "F": F,
+        "Q": covariance(dim),
+        "H": rng.normal(size=(seen, dim)),
+        "R": covariance(seen),
+        "m0": rng.normal(size=dim),
+        "P0": covariance(dim),
+        "b": rng.normal(size=dim),
+        "d": rng.normal(size=seen),
+    }
+
+
+def simulate(rng: np.random.Generator, model: dict, num: int) -> np.ndarray:
+    """Observations of a linear-Gaussian model."""
+    F, Q, H, R, b, d = (model[name] for name in ("F", "Q", "H", "R", "b", "d"))
+    x, ys = rng.multivariate_normal(model["m0"], model["P0"]), []
+    for _ in range(num):
+        x = F @ x + b + rng.multivariate_normal(np.zeros(len(b)), Q)
+        ys.append(H @ x + d + rng.multivariate_normal(np.zeros(len(d)), R))
+    return np.asarray(ys)
+
+
+def kalman(ys, F, Q, H, R, m0, P0, b=None, d=None, first: str = "predict"):
+    """Means, covariances and log-likelihoods; NaN coordinates are dropped from the update."""
+    b = np.zeros(len(F)) if b is None else b
+    d = np.zeros(len(H)) if d is None else d
+    m, P = m0, P0
     means, covariances, logs = [], [], []
-    for y in ys:
-        mean, covariance = F @ mean, F @ covariance @ F.T + Q
-        S = H @ covariance @ H.T + R
-        gap = y - H @ mean
-        logs.append(-0.5 * (gap @ np.linalg.solve(S, gap) + np.log(np.linalg.det(2 * np.pi * S))))
-        gain = covariance @ H.T @ np.linalg.inv(S)
-        mean, covariance = mean + gain @ gap, covariance - gain @ H @ covariance
+    for t, y in enumerate(np.asarray(ys)):
+        if t > 0 or first == "predict":
+            m, P = F @ m + b, F @ P @ F.T + Q
+        seen = ~np.isnan(y)
+        log_z = 0.0
+        if seen.any():
+            A, e = H[seen], y[seen] - H[seen] @ m - d[seen]
+            S = A @ P @ A.T + R[np.ix_(seen, seen)]
+            K = np.linalg.solve(S, A @ P).T
+            log_z = -0.5 * (e @ np.linalg.solve(S, e) + np.linalg.slogdet(2 * np.pi * S)[1])
+            m, P = m + K @ e, P - K @ S @ K.T
+        means.append(m)
+        covariances.append(P)
+        logs.append(log_z)
+    return np.asarray(means), np.asarray(covariances), np.asarray(logs)
+
+
+def joint_law(ys: np.ndarray, model: dict):
+    """Smoothed means and covariances from the joint Gaussian of all states and observations."""
+    F, Q, H, R, b, d = (model[name] for name in ("F", "Q", "H", "R", "b", "d"))
+    num, dim = len(ys), len(b)
+    # x_{1:T} is linear in x_0 and the noises: row t holds the powers of F that each has met.
+    mean, none = model["m0"], np.zeros((dim, dim))
+    powers = [np.linalg.matrix_power(F, k) for k in range(num + 1)]
+    blocks, means = [], []
+    for t in range(1, num + 1):
+        mean = F @ mean + b
         means.append(mean)
-        covariances.append(covariance)
-    return np.array(means), np.array(covariances), np.array(logs)
+        later = [powers[t - s] if s <= t else none for s in range(1, num + 1)]
+        blocks.append([powers[t], *later])
+    G = np.block(blocks)
+    noise = block_diag(model["P0"], *[Q] * num)
+    prior, m = G @ noise @ G.T, np.concatenate(means)
+    A = block_diag(*[H] * num)
+    seen = ~np.isnan(ys.ravel())
+    A, y = A[seen], ys.ravel()[seen] - np.tile(d, num)[seen]
+    S = A @ prior @ A.T + block_diag(*[R] * num)[np.ix_(seen, seen)]
+    K = np.linalg.solve(S, A @ prior).T
+    m, P = m + K @ (y - A @ m), prior - K @ S @ K.T
+    own = [slice(dim * t, dim * (t + 1)) for t in range(num)]
+    return m.reshape(num, dim), np.stack([P[s, s] for s in own])

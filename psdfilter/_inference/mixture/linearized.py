@@ -181,7 +181,7 @@ def linearized_notes(effort: Effort) -> tuple[tuple[str, str], ...]:
     """Lines for the report."""
     return (
         ("splits", f"in three, each {effort.split.deviation:.2f} as wide"),
-        ("errors", "of each step in post.error_estimates"),
+        ("errors", "summed up to each step in post.error_estimates"),
     )
 
 

@@ -18,7 +18,7 @@ def test_targets_are_followed_as_by_many_particles(name):
     target = target._replace(num_steps=min(60, target.num_steps))
     _, ys = simulate(target, 0)
     truth = reference(target, ys, 400_000, 4)
-    post = psd.run_filter(psd.learn(target.model(), 1e-2, engine="blocks"), ys)
+    post = psd.run_filter(psd.learn(target.model(), 1e-2, engine="mixture"), ys)
     assert (np.asarray(post.codes) == 0).all()
     sd = np.sqrt(np.diagonal(post.covariance, axis1=1, axis2=2))
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from psdfilter._gaussian.small import backward_solve, forward_solve, semidefinite_cholesky
+from psdfilter._inference.gaussian.mixture import Mixture, moments
 from psdfilter._inference.mixture.correct import Seen, correct
 from psdfilter._inference.mixture.linearize import (
     expand,
@@ -19,7 +20,6 @@ from psdfilter._inference.mixture.merging import (
     merge_loss,
     removal,
 )
-from psdfilter._inference.gaussian.mixture import Mixture, moments
 from psdfilter._inference.mixture.refine import relief
 from psdfilter._inference.mixture.splitting import split_places, unit_split
 

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from psdfilter._inference.mixture.compress import merge, pruned
 from psdfilter._inference.gaussian.mixture import Mixture, moments
+from psdfilter._inference.mixture.compress import merge, pruned
 from psdfilter._inference.mixture.splitting import granted, split, split_table
 
 

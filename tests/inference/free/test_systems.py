@@ -15,14 +15,14 @@ LOGISTIC = systems.noisy_logistic
 
 @pytest.fixture(scope="module")
 def logistic():
-    return psd.learn(LOGISTIC(), engine="generalized")
+    return psd.learn(LOGISTIC(), engine="free")
 
 
 def densities_at(post, nodes: np.ndarray) -> np.ndarray:
     """All densities in one programme; the last one as a user gets it."""
     box = post.model.state_box
     unit = jnp.asarray((nodes - np.asarray(box.center)) / np.asarray(box.half_width))
-    values = jax.lax.map(lambda law: law(unit), post.laws, batch_size=100)
+    values = jax.lax.map(lambda law: law(unit), post.laws.laws, batch_size=100)
     values = np.asarray(values) / float(np.prod(box.half_width))
     np.testing.assert_allclose(post.density(-1)(nodes), values[-1], atol=1e-7 * values[-1].max())
     return values
@@ -32,7 +32,7 @@ def densities_at(post, nodes: np.ndarray) -> np.ndarray:
 def test_against_a_dense_grid(name):
     """Far better than a total variation of 1e-3 over 50 steps at order 70."""
     system = systems.ALL[name]
-    learned = psd.learn(system(), engine="generalized")
+    learned = psd.learn(system(), engine="free")
     assert "MISSED" not in str(learned.report)
     for seed in range(3):
         _, ys = system.simulate(seed, 50)
@@ -48,7 +48,7 @@ def test_against_a_dense_grid(name):
 def test_no_drift_over_ten_thousand_steps():
     """The sine map never tells the sign of its state: errors of the odds are not forgotten."""
     system, num = systems.sine_map, 10_000
-    learned = psd.learn(system(), engine="generalized")
+    learned = psd.learn(system(), engine="free")
     _, ys = system.simulate(7, num)
     post, wanted = psd.run_filter(learned, ys), system.reference(ys)
     values = densities_at(post, wanted.nodes)
@@ -146,7 +146,7 @@ def test_laws_of_observations(logistic):
     np.testing.assert_allclose(post.predictive_density(3)(x), ahead[2], atol=1e-3)
 
 
-def walk(drift: float, sensor) -> psd.GeneralizedModel:
+def walk(drift: float, sensor) -> psd.engines.AbstractModel:
     """x' = u + drift + N(0, 0.1^2) on (-1, 1), started at -0.5."""
 
     def log_normal(residual, sd):
@@ -158,7 +158,7 @@ def walk(drift: float, sensor) -> psd.GeneralizedModel:
         log_observation=sensor,
         state_box=psd.Box(-1.0, 1.0),
     )
-    return psd.learn(ssm, engine="generalized")
+    return psd.learn(ssm, engine="free")
 
 
 def test_what_cannot_be_used_has_a_code():
@@ -189,12 +189,12 @@ def test_numpy_models_need_a_joint_density():
         vectorized=True,
     )
     with pytest.raises(ValueError, match='takes observation="joint" for NumPy models'):
-        psd.learn(ssm, engine="generalized")
+        psd.learn(ssm, engine="free")
 
 
 def test_a_joint_density_serves_as_well(logistic):
     """G learned too: no functions are needed any more."""
-    joint = psd.learn(LOGISTIC(), engine="generalized", observation="joint")
+    joint = psd.learn(LOGISTIC(), engine=psd.engines.Free(observation="joint"))
     _, ys = LOGISTIC.simulate(0, 30)
     one, other = psd.run_filter(logistic, ys), psd.run_filter(joint, ys)
     np.testing.assert_allclose(other.mean, one.mean, atol=2e-4)

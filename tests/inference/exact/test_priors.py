@@ -1,15 +1,10 @@
 """Linear-Gaussian models with multimodal priors: Kalman filters, mixed by their evidence."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
+from helpers import kalman, random_model, simulate
 
 import psdfilter as psd
-
-sys.path.insert(0, str(Path(__file__).parent))
-from oracles import kalman, random_model, simulate
 
 
 def build(model: dict, prior) -> psd.StateSpaceModel:
@@ -27,7 +22,7 @@ def problem():
 def mixed(ys, model, weights, means, covariances):
     """Weights, means, covariances and log-likelihoods of a bank of textbook filters."""
     runs = [
-        kalman(ys, {**model, "m0": m, "P0": P}) for m, P in zip(means, covariances, strict=True)
+        kalman(ys, **{**model, "m0": m, "P0": P}) for m, P in zip(means, covariances, strict=True)
     ]
     logs = np.stack([run[2] for run in runs])
     scores = np.log(weights)[:, None] + np.cumsum(logs, axis=1)

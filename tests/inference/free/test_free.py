@@ -17,7 +17,7 @@ from psdfilter._inference.free.atoms import (
 )
 from psdfilter._inference.free.compress import SquareSum, project
 from psdfilter._inference.free.mass import MassSeries, kept_mass, series_of
-from psdfilter._inference.free.model import GeneralizedModel
+from psdfilter._inference.free.model import FreeModel
 from psdfilter._inference.free.observation import EachObservation, LearnedObservation
 from psdfilter._inference.free.rules import whole_box
 from psdfilter._inference.free.run import FitErrors, observe_once
@@ -28,7 +28,7 @@ from psdfilter._inference.free.step import (
     predict_law,
     update_law,
 )
-from psdfilter._inference.report import BlocksReport
+from psdfilter._inference.report import Report
 
 SLOW = pytest.mark.slow
 
@@ -103,15 +103,15 @@ def small_model(dim: int = 1):
     precision = np.tile(np.eye(dim), (size.places, 1, 1))
     precision[0] = part.precision[0, 0]
     law = SquareSum(Atoms(jnp.asarray(centers), jnp.asarray(precision)), jnp.asarray(factor))
-    report = BlocksReport("generalized", "made by hand", size.places, (), 0.0)
-    model = GeneralizedModel(
+    report = Report("free", "made by hand", 1e-3, 0.0, order=size.places)
+    model = FreeModel(
         learned=learned,
         observation=observation,
         prior=law,
         state_box=psd.Box(-np.ones(dim), np.ones(dim)),
-        num_observed=1,
+        seen_dim=1,
         sizes=size,
-        errors=FitErrors(1e-5, 1e-5, 1e-3),
+        fit_errors=FitErrors(1e-5, 1e-5, 1e-3),
         report=report,
     )
     return model, Q, G, prior
@@ -192,7 +192,9 @@ def test_the_filter_of_a_dense_grid(post):
         density = density / (w @ density)
         np.testing.assert_allclose(post.log_likelihoods[t], log_mass, atol=3e-4)
         np.testing.assert_allclose(post.mean[t, 0], w @ (density * z), atol=1e-4)
-        np.testing.assert_allclose(w @ np.abs(square_of(post.laws, t, z) - density), 0.0, atol=1e-3)
+        np.testing.assert_allclose(
+            w @ np.abs(square_of(post.laws.laws, t, z) - density), 0.0, atol=1e-3
+        )
 
 
 def square_of(laws: SquareSum, t: int, z: np.ndarray) -> np.ndarray:
@@ -239,7 +241,8 @@ def test_laws_agree_with_their_own_summaries(model, post):
     assert np.asarray(post.seen).tolist() == [True, True, False, True, True, True]
     assert not np.asarray(post.codes).any()
     assert float(post.log_likelihoods[2]) == 0.0
-    assert 0 < float(post.error_estimate) < 1e-3
+    assert 0 < float(jnp.max(post.trace.errors)) < 1e-3
+    np.testing.assert_allclose(post.error_estimate, jnp.sum(post.trace.errors), rtol=1e-12)
     z, w = np.polynomial.legendre.leggauss(200)
     for t in (0, 2, 5):
         f = post.density(t)
@@ -253,7 +256,8 @@ def test_laws_agree_with_their_own_summaries(model, post):
         np.testing.assert_allclose(
             part * w @ np.asarray(f((part * (z + 1.0) - 1.0)[:, None])), 0.2, atol=1e-5
         )
-    assert "order 24" in str(post)
+    assert "free" in str(post)
+    assert post.model.report.order == 24
 
 
 @SLOW
@@ -261,10 +265,10 @@ def test_online_steps_are_the_filter(model, post):
     state = psd.init(model)
     for y in YS:
         state = psd.update(model, psd.predict(model, state), y)
-    np.testing.assert_allclose(state.mean, post.mean[-1], atol=1e-10)
+    np.testing.assert_allclose(state.moments(model)[0], post.mean[-1], atol=1e-10)
     np.testing.assert_allclose(state.log_likelihood, post.log_likelihood, atol=1e-10)
     x = np.linspace(-0.5, 0.5, 5)[:, None]
-    np.testing.assert_allclose(state.density(x), post.density(-1)(x), rtol=1e-8)
+    np.testing.assert_allclose(state.density(model)(x), post.density(-1)(x), rtol=1e-8)
     assert int(state.step) == len(YS)
     refused = psd.update(model, psd.predict(model, state), [3.0])
     assert int(refused.code) == _results.BAD_OBSERVATION
@@ -325,11 +329,14 @@ def test_saved_without_functions(model, post, tmp_path):
     np.testing.assert_array_equal(again.mean, post.mean)
     psd.save(tmp_path / "state.npz", psd.init(model))
     state = psd.load(tmp_path / "state.npz")
-    np.testing.assert_array_equal(state.mean, psd.init(model).mean)
+    for got, wanted in zip(state.moments(model), psd.init(model).moments(model), strict=True):
+        np.testing.assert_array_equal(got, wanted)
 
 
 def test_messages_name_the_remedy(model, post):
-    with pytest.raises(ValueError, match='lag must be None for engine="generalized"'):
+    with pytest.raises(
+        ValueError, match='"free" does not offer a smoother with a lag; "exact", "nodes"'
+    ):
         psd.run_smoother(model, YS, lag=2)
     with pytest.raises(ValueError, match="inputs must be None"):
         psd.run_filter(model, YS, inputs=np.zeros(6))
@@ -340,22 +347,22 @@ def test_messages_name_the_remedy(model, post):
     with pytest.raises(ValueError, match=r"t must lie in 0\.\.5"):
         post.density(6)
     with pytest.raises(ValueError, match="at most 2 coordinates, got 3"):
-        psd.learn(systems.lorenz63(), engine="generalized")
+        psd.learn(systems.lorenz63(), engine="free")
     with pytest.raises(ValueError, match="take t or inputs"):
-        psd.learn(systems.ungm(), engine="generalized")
+        psd.learn(systems.ungm(), engine="free")
     bare = psd.StateSpaceModel(
         lambda x: 0.0, lambda u, x: 0.0, lambda x, y: 0.0, psd.Box(-1.0, 1.0)
     )
     with pytest.raises(ValueError, match="needs observation_box"):
-        psd.learn(bare, engine="generalized", observation="joint")
+        psd.learn(bare, engine=psd.engines.Free(observation="joint"))
     bare = psd.StateSpaceModel(
         lambda x: 0.0, lambda u, x: 0.0, lambda x, y: 0.0, psd.Box(-1.0, 1.0),
         psd.Box(-np.ones(4), np.ones(4)),
     )  # fmt: skip
     with pytest.raises(ValueError, match="at most 3 observed coordinates, got 4"):
-        psd.learn(bare, engine="generalized", observation="joint")
-    with pytest.raises(ValueError, match="renormalize must be False"):
-        psd.learn(systems.sine_map(), engine="generalized", renormalize=True)
+        psd.learn(bare, engine=psd.engines.Free(observation="joint"))
+    with pytest.raises(ValueError, match='observation must be "each" or "joint"'):
+        psd.engines.Free(observation="both")
 
 
 def linear_model(slope: float, sd: float, dim: int = 1) -> psd.StateSpaceModel:
