@@ -13,16 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import ndtr
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from .. import _results
 from .._checks import (
     Demand,
     Numbers,
     as_axes,
-    as_count,
     as_floats,
-    as_key,
     check_values,
     is_concrete,
     looked_at,
@@ -160,16 +158,6 @@ class GaussianBlocks(AbstractDensity):
         )
         inner = _quantile(self, axis, levels.ravel()).reshape(levels.shape)
         return jnp.where(levels == 0, -jnp.inf, jnp.where(levels == 1, jnp.inf, inner))
-
-    def sample(self, *, key: PRNGKeyArray, num: int) -> Float[Array, "n d"]:
-        """`num` independent draws from f / int f.
-
-        A mixture draws a component, then a Gaussian. Blocks of several components draw one
-        coordinate after the other by inverting its conditional distribution function.
-        """
-        from .block_sampling import sample_blocks
-
-        return sample_blocks(self, as_key("key", key), as_count("num", num))
 
 
 def _check_covariances(matrices: np.ndarray) -> None:

@@ -44,7 +44,7 @@ def test_moments_and_marginals(pair):
 
 def test_draws_have_the_distribution(pair):
     _, blocks = pair
-    draws = np.asarray(blocks.sample(key=jax.random.key(1), num=2000))
+    draws = np.asarray(psd.sample(blocks, key=jax.random.key(1), num=2000))
     for axis in range(2):
         levels = np.sort(np.asarray(blocks.cdf(axis, draws[:, axis])))
         distance = np.abs(levels - (np.arange(2000) + 0.5) / 2000).max()
@@ -83,7 +83,7 @@ def test_singular_blocks_have_laws_but_no_density():
     np.testing.assert_allclose(mean, [1.5, 2.5])
     np.testing.assert_allclose(covariance, [[1.75, 0.75], [0.75, 0.75]])
     np.testing.assert_allclose(f.cdf(1, [0.9, 1.1, 2.9, 3.1]), [0.0, 0.25, 0.25, 1.0])
-    assert set(np.asarray(f.sample(key=jax.random.key(0), num=50)[:, 1])) == {1.0, 3.0}
+    assert set(np.asarray(psd.sample(f, key=jax.random.key(0), num=50)[:, 1])) == {1.0, 3.0}
     np.testing.assert_allclose(f.marginal(0)([[0.0]]), 0.25 * 0.3989422804 + 0.75 * 0.0539909665)
     with pytest.raises(Exception, match="no density"):
         f([0.0, 1.0])

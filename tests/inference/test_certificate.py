@@ -12,8 +12,8 @@ from psdfilter import Box, systems
 from psdfilter._inference.certificate.accumulation import Split, accumulate
 from psdfilter._inference.certificate.certificate import certificate
 from psdfilter._inference.certificate.hilbert import mixing_birkhoff
-from psdfilter._inference.learn import learn
 from psdfilter._inference.certificate.memory import memory_of
+from psdfilter._inference.learn import learn
 from psdfilter._inference.nodes.refine import FineNodes
 from psdfilter._inference.run import run_filter
 from psdfilter._statespace.model import StateSpaceModel

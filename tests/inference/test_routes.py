@@ -17,12 +17,12 @@ from psdfilter import _results, systems
 from psdfilter._density.diagonal import weighted_gram
 from psdfilter._inference.closed.model import ClosedModel, ClosedPosterior
 from psdfilter._inference.closed.plan import learn_closed, shared_plan
-from psdfilter._inference.nodes.filtered import FilterPosterior
-from psdfilter._inference.sizing.host import fill
-from psdfilter._inference.nodes.filled import LearnedModel, Sizing
-from psdfilter._inference.sizing.plan import AxisRegression, TransitionPlan, assemble
 from psdfilter._inference.closed.reference import LearnedTriple, ReferencePosterior, run_reference
+from psdfilter._inference.nodes.filled import LearnedModel, Sizing
+from psdfilter._inference.nodes.filtered import FilterPosterior
 from psdfilter._inference.nodes.refine import FineNodes
+from psdfilter._inference.sizing.host import fill
+from psdfilter._inference.sizing.plan import AxisRegression, TransitionPlan, assemble
 from psdfilter._learning.axes import Axis
 
 TOL = 1e-9
