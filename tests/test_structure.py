@@ -34,8 +34,11 @@ def modules():
 
 def imported(path, parts):
     """Absolute names of everything a module imports from the package, wherever the import is."""
-    package = parts[:-1]
-    for node in ast.walk(ast.parse(path.read_text())):
+    package, tree = parts[:-1], ast.parse(path.read_text())
+    # Names for type checkers only are no imports.
+    for node in [n for n in tree.body if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.dump(n)]:
+        tree.body.remove(node)
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level > 0:
             base = package[: len(package) - node.level + 1]
             target = (*base, *(node.module.split(".") if node.module else ()))
