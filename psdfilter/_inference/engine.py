@@ -55,7 +55,7 @@ class AbstractEngine(eqx.Module):
         del model, series, trace
         raise NotOffered(self.name, Ability.CERTIFICATE)
 
-    def rounded(self, dim: int) -> "AbstractEngine":
-        """The engine with sizes that models of nearby parameters share; itself if it has none."""
+    def for_likelihoods(self, dim: int) -> "AbstractEngine":
+        """The engine that serves likelihoods, with sizes that models of nearby parameters share."""
         del dim
         return self

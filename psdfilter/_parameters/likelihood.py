@@ -233,9 +233,10 @@ def likelihood(
     keywords = {"first": first, "inputs": inputs, "times": times, "cover": tuple(cover)}
     settings = Settings(ys, {**keywords, "engine": engine})
     chosen, reason = choose_engine(ssms[0], tol, engine)
+    chosen = chosen.for_likelihoods(ssms[0].dim)
     if Ability.GRADIENTS not in chosen.abilities:
         raise NotOffered(chosen.name, Ability.GRADIENTS, ': take "nodes", "exact" or "mixture"')
-    maker = _Maker(build, settings, chosen.rounded(ssms[0].dim), float(tol), reason)
+    maker = _Maker(build, settings, chosen, float(tol), reason)
     model = maker.learned(ssms[0], theta)
     made = maker.made_on(model, model.frozen(), theta)
     for other, ssm in zip(thetas[1:], ssms[1:], strict=True):

@@ -84,6 +84,6 @@ class Nodes(AbstractEngine):
         assert isinstance(model, NodesModel)
         return certificate(model.filtered(series, trace), trace.codes)
 
-    def rounded(self, dim: int) -> "Nodes":
+    def for_likelihoods(self, dim: int) -> "Nodes":
         """Sizes in larger steps."""
         return replace(self, multiple=_MULTIPLES.get(dim, 2))

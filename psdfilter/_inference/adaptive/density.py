@@ -1,0 +1,60 @@
+"""The law of one time on a line as a density."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float
+
+from ..._checks import Numbers, as_points, is_traced, require_finite
+from ..._density.psd import AbstractDensity, over_points
+from ..._statespace.model import StateSpaceModel
+from .laws import log_density
+from .state import Law
+from .known import known_values
+from .values import parts_of
+
+
+class LineDensity(AbstractDensity):
+    """p(x) = prod_i G(x, y_i) sum_m v_m Q(u_m, x) / norm, in exact values of Q and G.
+
+    For additive Gaussian noise the sum is a Gaussian mixture with means f(u_m).
+    """
+
+    ssm: StateSpaceModel
+    law: Law
+    log_ratio: Float[np.ndarray, " n"] | None = None  # of a smoothed law, at the nodes
+
+    @property
+    def dim(self) -> int:
+        """One."""
+        return 1
+
+    def _scaled_value(self, x: Float[Array, " d"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        parts, law = parts_of(self.ssm), self.law
+        logs = -jnp.asarray(law.log_norm)
+        for seen in law.seen:
+            logs = logs + parts.log_g(x, jnp.asarray(seen.y), seen.t, seen.row)[0]
+        if law.source is None:
+            logs = logs + parts.log_p0(x)[0]
+        else:
+            source = law.source
+            rows = parts.log_q(jnp.asarray(source.nodes), x, source.t, source.row)[:, 0]
+            logs = logs + logsumexp(rows + jnp.asarray(source.log_masses))
+        if self.log_ratio is not None:
+            logs = logs + jnp.interp(x[0], jnp.asarray(law.nodes), jnp.asarray(self.log_ratio))
+        logs = jnp.where(jnp.isnan(logs), -jnp.inf, logs)
+        peak = jax.lax.stop_gradient(jnp.where(jnp.isfinite(logs), logs, 0.0))
+        return jnp.exp(logs - peak), peak
+
+    def _evaluate(self, x: Numbers, what: str) -> Array:
+        points = as_points("x", x, 1)
+        require_finite("x", points)
+        if what == "gradient" or is_traced(points):
+            return over_points(self, points, what)
+        # On the host rough transitions are integrated anew at every point.
+        logs = log_density(known_values(self.ssm), self.law, np.asarray(points).ravel())
+        if self.log_ratio is not None:
+            logs = logs + np.interp(np.asarray(points).ravel(), self.law.nodes, self.log_ratio)
+        values = np.exp(logs) if what == "value" else logs
+        return jnp.asarray(values.reshape(points.shape[:-1]))

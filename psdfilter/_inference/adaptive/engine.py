@@ -1,0 +1,77 @@
+"""The engine that controls its error step by step; the default for states on a line."""
+
+import time
+from typing import ClassVar
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..._checks import Numbers, is_traced
+from ..._statespace.model import Inputs, StateSpaceModel
+from ..ability import Ability
+from ..certificate.certificate import Certificate
+from ..engine import AbstractEngine
+from ..model import AbstractModel
+from ..nodes.engine import Nodes
+from ..report import Report
+from ..series import Series
+from ..trace import Trace
+from .model import ABILITIES, AdaptiveModel
+from .plan import adaptive_obstacle, plan_for
+
+
+class Adaptive(AbstractEngine):
+    """Nodes chosen at every step, exact values of Q and G, an error estimate of every step; d = 1.
+
+    No box is needed, and outliers, heavy tails, kinks and jumps cost nodes instead of accuracy.
+    """
+
+    name: ClassVar[str] = "adaptive"
+    abilities: ClassVar[frozenset[Ability]] = ABILITIES
+
+    def refusal(self, ssm: StateSpaceModel, tol: float) -> str | None:
+        """Several coordinates, traced numbers, or noise without a density."""
+        if is_traced(ssm):
+            return "it looks at every step and cannot be traced: learn outside jit"
+        return adaptive_obstacle(ssm, tol)
+
+    def choice(self, ssm: StateSpaceModel, tol: float) -> str | None:
+        """On a line, wherever it can serve."""
+        if self.refusal(ssm, tol) is not None:
+            return None
+        return "a state on a line: errors are controlled step by step"
+
+    def learn(
+        self,
+        ssm: StateSpaceModel,
+        tol: float,
+        *,
+        ys: Numbers | None = None,
+        inputs: Inputs = None,
+        reason: str = "asked for",
+    ) -> AdaptiveModel:
+        """Nothing to learn: the model's own densities are evaluated as they are needed."""
+        del ys, inputs
+        started = time.perf_counter()
+        plan = plan_for(tol)
+        notes = (("nodes at a time", f"{plan.capacity}, more where a step asks for them"),)
+        seconds = time.perf_counter() - started
+        report = Report(self.name, reason, tol, seconds, notes=notes)
+        return AdaptiveModel(ssm=ssm, plan=plan, report=report)
+
+    def errors(self, model: AbstractModel, series: Series, trace: Trace) -> Float[Array, " t"]:
+        """Those of every step, carried through the filter."""
+        del model, series
+        assert trace.errors is not None
+        return jnp.asarray(trace.errors)
+
+    def certify(self, model: AbstractModel, series: Series, trace: Trace) -> Certificate:
+        """That of the filter on a fixed plan, whose learned densities can be compared with Q and G."""
+        del trace
+        assert isinstance(model, AdaptiveModel)
+        fixed = model.fixed()
+        return Nodes().certify(fixed, series, fixed.run(series, True))
+
+    def for_likelihoods(self, dim: int) -> Nodes:
+        """A fixed plan, which can be filled for every theta."""
+        return Nodes().for_likelihoods(dim)

@@ -1,0 +1,302 @@
+"""The learned model of the adaptive engine: nothing is fitted, every step is controlled."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from ..._checks import is_traced
+from ..._density.psd import AbstractDensity
+from ..._statespace.model import Inputs, StateSpaceModel, log_observation_grid, observation_box
+from ..ability import Ability
+from ..compiled import remembered
+from ..laws import AbstractLaws
+from ..model import AbstractModel
+from ..nodes.engine import Nodes
+from ..nodes.model import NodesModel
+from ..observed import GridLaws, observation_grid
+from ..report import Report
+from ..series import Series
+from ..trace import Ahead, Moved, Observation, Seen, Smoothing, Trace
+from . import robust
+from .density import LineDensity
+from .hosted import Step, one_step
+from .laws import cdf, draw, expectation, quantile
+from .reach import frame_of
+from .run import run
+from .smooth import draw_paths, forecast, smooth
+from .state import Law
+from .tables import Values
+from .trace import AdaptivePlan, AdaptiveTrace
+from .known import known_values
+
+ABILITIES = frozenset(
+    {
+        Ability.INPUTS,
+        Ability.PARTLY_MISSING,
+        Ability.SMOOTHER,
+        Ability.OBSERVED_LAWS,
+        Ability.ERRORS,
+        Ability.CERTIFICATE,
+    }
+)
+
+
+class LineLaws(AbstractLaws):
+    """Laws on a line, each on nodes of its own.
+
+    Smoothed laws are filtered ones with other masses at the nodes: between them the ratio of both
+    is interpolated.
+    """
+
+    ssm: StateSpaceModel
+    laws: tuple[Law, ...]
+    filtered: tuple[Law, ...] | None = None
+
+    def _each(self, one: Callable[[Law], np.ndarray]) -> Array:
+        return jnp.asarray(np.stack([one(law) for law in self.laws]))
+
+    def quantiles(self, levels: Float[Array, " k"]) -> Float[Array, "k t d"]:
+        """By the integral of what lies between the nodes."""
+        return self._each(lambda law: quantile(law, np.asarray(levels))).T[..., None]
+
+    def cdfs(self, x: Float[Array, "t d"]) -> Float[Array, "t d"]:
+        """By the integral of what lies between the nodes."""
+        pairs = zip(self.laws, np.asarray(x), strict=True)
+        return jnp.asarray(np.stack([cdf(law, point) for law, point in pairs]))
+
+    def expectations(self, fn: Callable[[Array], Any]) -> Array:
+        """By the rule of the nodes."""
+        image = jax.vmap(lambda x: jnp.asarray(fn(x), dtype=jnp.float64))
+        return self._each(lambda law: expectation(law, lambda x: np.asarray(image(jnp.asarray(x)))))
+
+    def draws(self, key: PRNGKeyArray, num: int) -> Float[Array, "n t d"]:
+        """By inverting distribution functions."""
+        rng = _generator(key)
+        return self._each(lambda law: draw(law, rng, num)).T[..., None]
+
+    def density(self, t: int) -> AbstractDensity:
+        """Exact between the nodes: G(x, y_t) / Z sum_m v_m Q(u_m, x)."""
+        law = self.laws[t]
+        if self.filtered is None:
+            return LineDensity(self.ssm, law)
+        own = self.filtered[t]
+        with np.errstate(invalid="ignore"):
+            ratio = law.log_masses - own.log_masses
+        return LineDensity(self.ssm, own, np.where(np.isnan(ratio), -np.inf, ratio))
+
+
+def _generator(key: PRNGKeyArray) -> np.random.Generator:
+    """NumPy's generator from a JAX key: laws live on the host."""
+    words = np.asarray(jax.random.key_data(key) if key.dtype != jnp.uint32 else key)
+    return np.random.default_rng(words.ravel().tolist())
+
+
+class AdaptiveModel(AbstractModel):
+    """Nodes that are chosen anew at every step, where the law is and as close as it asks for.
+
+    Values of Q and G are exact; the error of every step is estimated and held to the tolerance.
+    Traced series (under `jit`, `vmap` or `grad`) are filtered on a fixed plan, by the engine
+    "nodes".
+    """
+
+    engine: ClassVar[str] = "adaptive"
+    ssm: StateSpaceModel
+    plan: AdaptivePlan = eqx.field(static=True)
+    report: Report = eqx.field(static=True)
+
+    @property
+    def dim(self) -> int:
+        """One."""
+        return self.ssm.dim
+
+    @property
+    def num_observed(self) -> int | None:
+        """Number of coordinates of an observation, if a box or a sampler tells."""
+        return self.ssm.num_observed
+
+    @property
+    def abilities(self) -> frozenset[Ability]:
+        """Laws of y, and observations with gaps, only where the box of y is known."""
+        missing = set()
+        if self.ssm.observation_box is None:
+            missing.add(Ability.OBSERVED_LAWS)
+        if not self.ssm.marginalizes_missing:
+            missing.add(Ability.PARTLY_MISSING)
+        return ABILITIES - missing
+
+    def why_not(self, ability: Ability) -> str | None:
+        """The box of y is what is missing."""
+        if ability is Ability.OBSERVED_LAWS:
+            return (
+                f"{ability} needs observation_box: say where y lives, "
+                "StateSpaceModel(..., observation_box=psdfilter.Box(lower, upper))"
+            )
+        return None
+
+    def fixed(self) -> NodesModel:
+        """The model on a fixed plan, learned when it is first asked for."""
+        ssm, tol = self.ssm, self.report.tol
+
+        def make() -> NodesModel:
+            with jax.ensure_compile_time_eval():
+                return Nodes().learn(ssm, tol, reason="series that are traced")
+
+        return remembered(self, NodesModel, make)
+
+    def sized(self, series: Series) -> AbstractModel:
+        """Itself; for a traced series the model on a fixed plan."""
+        return self.fixed() if is_traced((series.ys, series.steps, series.rows)) else self
+
+    @property
+    def _values(self) -> Values:
+        return known_values(self.ssm)
+
+    def _step(self, law: Law, step: Step) -> tuple[Law, Any]:
+        wanted = robust.Wanted(self.plan.tol / self.plan.share)
+        _, outcome = one_step(self._values, frame_of(self.ssm), law, step, wanted)
+        return outcome.law, outcome
+
+    def start(self) -> Law:
+        """The prior."""
+        target = self.plan.tol / self.plan.share
+        return robust.start(self._values, frame_of(self.ssm), target)
+
+    def predict(self, law: Law, step: Int[Array, ""], row: Inputs) -> tuple[Law, Moved]:
+        """One transition."""
+        nothing = np.full(1, np.nan)
+        new, outcome = self._step(law, Step(int(step), 1, row, nothing))
+        code = jnp.asarray(outcome.code)
+        return new, Moved(jnp.asarray(outcome.log_kept), jnp.asarray(new.local), code)
+
+    def update(
+        self, law: Law, y: Observation, step: Int[Array, ""], row: Inputs
+    ) -> tuple[Law, Seen]:
+        """One observation."""
+        seen = np.asarray(y, dtype=float)
+        new, outcome = self._step(law, Step(int(step), 0, row, seen))
+        used = bool(np.isfinite(outcome.log_mass)) and not bool(np.all(np.isnan(seen)))
+        return new, Seen(
+            jnp.asarray(outcome.log_mass),
+            jnp.asarray(new.local),
+            jnp.asarray(used),
+            jnp.asarray(outcome.code),
+        )
+
+    def moments(self, law: Law) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+        """Mean and covariance."""
+        mean = float(law.masses @ law.nodes)
+        variance = float(law.masses @ np.square(law.nodes - mean))
+        return jnp.full(1, mean), jnp.full((1, 1), variance)
+
+    def density(self, law: Law) -> LineDensity:
+        """The law as a density."""
+        return LineDensity(self.ssm, law)
+
+    def run(self, series: Series, keep: bool) -> Trace:
+        """The filter of a series."""
+        ys = np.asarray(series.ys)
+        out = run(
+            self.ssm, self.plan, ys, np.asarray(series.steps), np.asarray(series.hops), series.rows
+        )
+        seen = np.isfinite(out.log_masses) & ~np.isnan(ys).all(axis=1) & np.isfinite(ys).any(axis=1)
+        # The mass lost on the way to an observation is part of log Z.
+        return Trace(
+            log_likelihoods=jnp.asarray(out.log_masses),
+            mean=jnp.asarray(out.mean),
+            covariance=jnp.asarray(out.covariance),
+            codes=jnp.asarray(out.codes),
+            seen=jnp.asarray(seen),
+            log_kept=jnp.asarray(out.log_kept),
+            log_normalizers=jnp.asarray(out.log_kept),
+            errors=jnp.asarray(out.errors),
+            last=out.laws[-1],
+            laws=out if keep else None,
+        )
+
+    def _laws(self, laws: tuple[Law, ...]) -> LineLaws:
+        return LineLaws(self.ssm, laws)
+
+    def filtered(self, series: Series, trace: Trace) -> LineLaws:
+        """p(x_t | y_1 ... y_t)."""
+        del series
+        return self._laws(trace.laws.laws)
+
+    def predicted(self, series: Series, trace: Trace) -> LineLaws:
+        """p(x_t | y before t), each on nodes of its own."""
+        kept: AdaptiveTrace = trace.laws
+        laws, hops, steps = [], np.asarray(series.hops), np.asarray(series.steps)
+        for k, before in enumerate((kept.start, *kept.laws[:-1])):
+            row = series.row(k)
+            times = [(int(steps[k] - hops[k] + 1 + i), row) for i in range(int(hops[k]))]
+            laws.append(self._advanced(before, times)[-1] if times else before)
+        return self._laws(tuple(laws))
+
+    def _advanced(self, law: Law, times: list[tuple[int, Inputs]]) -> list[Law]:
+        target = self.plan.tol / self.plan.share
+        return forecast(self._values, frame_of(self.ssm), law, times, target)
+
+    def smooth(self, series: Series, trace: Trace, lag: int | None, keep: bool) -> Smoothing:
+        """On the nodes of the filter."""
+        del series, lag, keep
+        kept: AdaptiveTrace = trace.laws
+        out = smooth(self._values, kept)
+        laws = tuple(smoothed_law(law, row) for law, row in zip(kept.laws, out.masses, strict=True))
+        moments = jnp.asarray(out.mean), jnp.asarray(out.covariance)
+        return Smoothing(*moments, LineLaws(self.ssm, laws, kept.laws), "backward sums")
+
+    def paths(
+        self, series: Series, trace: Trace, key: PRNGKeyArray, num: int
+    ) -> Float[Array, "n t d"]:
+        """Drawn backwards on the nodes of the filter."""
+        del series
+        drawn = draw_paths(self._values, trace.laws, _generator(key), num)
+        return jnp.asarray(drawn)[..., None]
+
+    def ahead(self, last: Law, steps: Int[Array, " k"], rows: Inputs) -> Ahead:
+        """Transitions one after the other."""
+        at = [int(t) for t in np.asarray(steps)]
+        times = [(t, jax.tree.map(lambda a, i=i: a[i], rows)) for i, t in enumerate(at)]
+        laws = tuple(self._advanced(last, times))
+        mean, covariance = zip(*(self.moments(law) for law in laws), strict=True)
+        kept = jnp.asarray([law.log_norm for law in laws])
+        codes = jnp.zeros(len(laws), int)
+        return Ahead(jnp.stack(mean), jnp.stack(covariance), self._laws(laws), kept, codes)
+
+    def observed(self, laws: AbstractLaws, steps: Int[Array, " t"], rows: Inputs) -> GridLaws:
+        """By quadrature over `observation_box`."""
+        assert isinstance(laws, LineLaws)
+        box = observation_box(self.ssm, "the law of y")
+        nodes, _ = observation_grid(box)
+        values = []
+        for k, law in enumerate(laws.laws):
+            row = jax.tree.map(lambda a, k=k: a[k], rows)
+            table = self._table(law, nodes, steps[k], row)
+            values.append(jnp.asarray(law.masses) @ jnp.exp(table))
+        return GridLaws.of(box, jnp.stack(values))
+
+    def _table(self, law: Law, ys: Array, t: Array, row: Inputs) -> Float[Array, "n k"]:
+        return log_observation_grid(self.ssm, jnp.asarray(law.nodes)[:, None], ys, t, row)
+
+    def transforms(self, series: Series, trace: Trace) -> Float[Array, " t"]:
+        """By the distribution functions of the laws of y."""
+        if series.ys.shape[1] != 1:
+            raise ValueError(
+                "the probability transform needs a scalar y, got "
+                f"{series.ys.shape[1]} coordinates"
+            )
+        laws = self.observed(self.predicted(series, trace), series.steps, series.rows)
+        ys = jnp.asarray(series.ys)
+        levels = laws.cdfs(jnp.where(jnp.isnan(ys), laws.mean, ys))[:, 0]
+        return jnp.where(jnp.isnan(ys[:, 0]), jnp.nan, levels)
+
+
+def smoothed_law(law: Law, masses: Float[np.ndarray, " n"]) -> Law:
+    """The law on the same nodes with other masses."""
+    own = masses[: len(law.nodes)]
+    with np.errstate(divide="ignore"):
+        return law._replace(log_masses=np.log(own / np.sum(own)))
