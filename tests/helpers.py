@@ -199,7 +199,7 @@ def box_rule(dim: int, num: int | None = None) -> Rule:
 
 
 @cache
-def learned(name: str, tol: float) -> psd.LearnedModel:
+def learned(name: str, tol: float) -> psd.engines.AbstractModel:
     """The filter of a ready-made system, learned once for all tests that ask for it."""
     return psd.learn(systems.ALL[name](), tol)
 

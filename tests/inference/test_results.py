@@ -179,6 +179,6 @@ def test_a_million_steps_in_constant_memory(sine):
         compiled = jax.jit(run).lower(ys).compile()
         sizes.append(compiled.memory_analysis().temp_size_in_bytes)
     slope = (sizes[1] - sizes[0]) / 800_000
-    assert slope < 0.7 * 8 * model.plan.num_nodes
+    assert slope < 0.7 * 8 * model.filled.plan.num_nodes
     log_likelihood, _ = compiled(ys)
     assert np.isfinite(log_likelihood)

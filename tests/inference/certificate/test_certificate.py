@@ -43,8 +43,8 @@ def true_error(system, post, ys, first="predict"):
     reference = system.reference(ys, first=first)
     z, w = roots_legendre(round(len(reference.nodes) ** (1 / system.dim)))
     nodes = FineNodes((jnp.asarray(z),) * system.dim, (jnp.asarray(w),) * system.dim)
-    values = np.asarray(post._values_on(nodes))
-    return reference.distance_to(values / np.prod(post.model.plan.box.half_width))
+    values = np.asarray(post.laws.values_on(nodes))
+    return reference.distance_to(values / np.prod(post.model.filled.plan.box.half_width))
 
 
 CASES = [("noisy_logistic", 1e-2)] + [
@@ -219,7 +219,7 @@ def error_on_a_grid(post, Q, prior, G):
     nodes = FineNodes((jnp.asarray(z),), (jnp.asarray(w),))
     density = prior(z) / (w @ prior(z))
     error = []
-    for t, values in enumerate(np.asarray(post._values_on(nodes))):
+    for t, values in enumerate(np.asarray(post.laws.values_on(nodes))):
         density = (w * density) @ Q[t](z[:, None], z[None, :]) * G[t](z)
         density = density / (w @ density)
         error.append(w @ np.abs(values - density))

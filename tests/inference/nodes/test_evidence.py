@@ -45,11 +45,11 @@ def test_checkpoints_change_neither_value_nor_gradient():
     ys[[5, 30]] = np.nan
     model = psd.learn(system(mu=-0.9, rho=0.93, sigma=0.25), 1e-2)
     series = as_series(model, ys, "predict", None, None)[0]
-    constants = Constants.of(model.plan)
+    constants = Constants.of(model.filled.plan)
 
     def total(theta, kept):
         ssm = system(mu=theta[0], rho=theta[1], sigma=theta[2])
-        at = refilled(model.plan, ssm, model.report, constants)
+        at = refilled(model.filled.plan, ssm, model.report, constants)
         return jnp.sum(evidence(at, series, constants.space, kept=kept).log_masses)
 
     value_and_gradient = jax.jit(jax.value_and_grad(total), static_argnums=1)
