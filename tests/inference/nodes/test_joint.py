@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import learned
+from helpers import at_nodes, learned
 
 import psdfilter as psd
 from psdfilter import systems
@@ -183,7 +183,7 @@ def test_gaps_online_and_smoothed(sensors):
     np.testing.assert_allclose(smooth.mean[-1], post.mean[-1], atol=1e-10)
     pair = np.asarray(smooth.pair_law(1))
     w = np.asarray(model.filled.plan.node_weights())
-    np.testing.assert_allclose(w @ pair, smooth.densities[2], atol=1e-9)
+    np.testing.assert_allclose(w @ pair, at_nodes(smooth)[2], atol=1e-9)
 
 
 @pytest.mark.slow
@@ -274,8 +274,9 @@ def test_what_a_joint_model_cannot_do_is_named(sine):
     with pytest.raises(ValueError, match="does not vary in time"):
         psd.learn(varying, 1e-2, engine=JOINT)
     with pytest.raises(ValueError, match='observation must be "each" or "joint"'):
-        psd.learn(ssm, 1e-2, observation="both")
-    with pytest.raises(ValueError, match='observation="joint" is served by engine="nodes"'):
-        psd.learn(ssm, 1e-2, engine="closed")
+        psd.engines.Nodes(observation="both")
+    closed = psd.run_filter(psd.learn(ssm, 1e-2, engine="closed"), [0.2])
+    with pytest.raises(ValueError, match='"closed" does not offer the law of y as a PSD model'):
+        closed.observation_density(0)
     with pytest.raises(ValueError, match=r'observation_density needs .*observation="joint"'):
         each.observation_density(0)
