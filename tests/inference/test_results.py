@@ -54,7 +54,7 @@ def test_smoothers_and_forecasts_as_datasets(sine):
 def test_summaries_print(sine):
     model, ys, post = sine
     lines = str(post).splitlines()
-    assert lines[0] == "FilterPosterior"
+    assert lines[0] == "Posterior"
     facts = dict(line.split("  ", 1) for line in lines[1:])
     assert float(facts["log likelihood"]) == pytest.approx(float(post.log_likelihood), rel=1e-5)
     assert int(facts["not used"]) == 1
@@ -69,7 +69,7 @@ def test_wrong_width_is_named_without_an_observation_box(sine):
     ssm = psd.additive_gaussian(lambda u: 0.8 * u, lambda x: x, 0.3, 0.4, 0.0, 1.0, (-1, 1))
     assert ssm.observation_box is None
     with pytest.raises(ValueError, match="ys must have 1 columns"):
-        psd.run_filter(replace(model, ssm=ssm), np.zeros((3, 2)))
+        psd.run_filter(replace(model, filled=replace(model.filled, ssm=ssm)), np.zeros((3, 2)))
 
 
 @pytest.mark.slow
