@@ -147,8 +147,10 @@ def test_the_closed_engine_has_the_same_results():
     post, nodes = psd.run_filter(model, ys), psd.run_filter(psd.learn(system(), 1e-3), ys)
     np.testing.assert_allclose(post.pit, nodes.pit, atol=1e-2)
     np.testing.assert_allclose(post.log_predictive, nodes.log_predictive, atol=8e-2)
-    np.testing.assert_allclose(psd.forecast(model, post, 2).covariance,
-                               psd.forecast(model, nodes, 2).covariance, atol=1e-2)  # fmt: skip
+    closed, other = psd.forecast(model, post, 2), psd.forecast(nodes.model, nodes, 2)
+    np.testing.assert_allclose(closed.covariance, other.covariance, atol=1e-2)
+    with pytest.raises(ValueError, match='it is one of engine "nodes", the model is one of'):
+        psd.forecast(model, nodes, 2)
 
 
 @pytest.mark.slow
