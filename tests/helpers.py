@@ -18,6 +18,7 @@ from scipy.stats import multivariate_normal
 
 import psdfilter as psd
 from psdfilter import systems
+from psdfilter._inference.nodes.refine import FineNodes
 
 # Most of the time of the tests goes into compilation, once for each shape. The registries therefore
 # use few: five scattered anchors with factors (5, 1) or (5, 5), and one grid per dimension.
@@ -247,6 +248,12 @@ def box_rule(dim: int, num: int | None = None) -> Rule:
 def learned(name: str, tol: float) -> psd.engines.AbstractModel:
     """The filter of a ready-made system, learned once for all tests that ask for it."""
     return psd.learn(systems.ALL[name](), tol)
+
+
+def at_nodes(post) -> np.ndarray:
+    """Densities of a result at the nodes of its recursion, unit coordinates, (T, n)."""
+    plan = post.model.filled.plan
+    return np.asarray(post.laws.values_on(FineNodes(plan.nodes, plan.weights)))
 
 
 def largest_distance(post, reference, every: int = 5) -> float:

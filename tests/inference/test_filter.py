@@ -9,6 +9,7 @@ from jax.scipy.stats import norm
 
 import psdfilter as psd
 from psdfilter import systems
+from psdfilter._inference.nodes.online import NodesLaw
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,9 @@ def test_online_steps_equal_the_scan(sine):
         state = psd.update(model, psd.predict(model, state), y)
     post = psd.run_filter(model, ys)
     np.testing.assert_allclose(state.log_likelihood, post.log_likelihood, rtol=1e-12)
-    np.testing.assert_allclose(state.density, post.densities[-1], rtol=1e-10)
+    np.testing.assert_allclose(state.law.values, post.trace.laws.densities[-1], rtol=1e-10)
+    x = np.linspace(-0.9, 0.9, 7)[:, None]
+    np.testing.assert_allclose(state.density(model)(x), post.density(-1)(x), rtol=1e-8)
     assert int(state.step) == len(ys)
     mean, covariance = state.moments(model)
     np.testing.assert_allclose(mean, post.mean[-1], atol=1e-10)
@@ -83,13 +86,13 @@ def test_long_series_in_chunks_equal_the_step_by_step_recursion(sine):
     long = np.resize(ys, (150, 1))
     whole = psd.run_filter(model, long)
     brief = psd.run_filter(model, long, keep="summaries")
-    weights, table = np.asarray(model.plan.node_weights()), np.asarray(model.tables.squares[0])
-    density = np.asarray(model.prior)
+    weights, table = np.asarray(model.filled.plan.node_weights()), np.asarray(model.filled.tables.squares[0])
+    density = np.asarray(model.filled.prior)
     for t in range(150):
         density = (weights * density) @ table
-        state = psd.FilterState(jnp.asarray(density), jnp.zeros(()), jnp.array(t + 1), jnp.array(0))
-        density = np.asarray(psd.update(model, state, long[t]).density)
-    np.testing.assert_allclose(whole.densities[-1], density, rtol=1e-9, atol=1e-12)
+        law, _ = model.update(NodesLaw(jnp.asarray(density)), long[t], jnp.array(t + 1), None)
+        density = np.asarray(law.values)
+    np.testing.assert_allclose(whole.trace.laws.densities[-1], density, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(brief.mean, whole.mean, atol=1e-13)
     with pytest.raises(ValueError, match="keep="):
         brief.quantile(0.5)
@@ -98,8 +101,8 @@ def test_long_series_in_chunks_equal_the_step_by_step_recursion(sine):
 def test_observing_first_is_bayes_rule_on_the_prior(sine):
     model, ys = sine
     post = psd.run_filter(model, ys[:3], first="observe")
-    weights, prior = np.asarray(model.plan.node_weights()), np.asarray(model.prior)
-    z = np.asarray(model.plan.nodes[0])
+    weights, prior = np.asarray(model.filled.plan.node_weights()), np.asarray(model.filled.prior)
+    z = np.asarray(model.filled.plan.nodes[0])
     likelihood = np.exp(-0.5 * ((ys[0] - z**2) / 0.1) ** 2) / (0.1 * np.sqrt(2 * np.pi))
     np.testing.assert_allclose(
         post.log_likelihoods[0], np.log(weights @ (prior * likelihood)), atol=1e-3
@@ -127,7 +130,7 @@ def test_all_missing_is_the_forecast_of_the_prior(sine):
     model, _ = sine
     post = psd.run_filter(model, np.full((5, 1), np.nan))
     assert float(post.log_likelihood) == 0.0
-    np.testing.assert_allclose(jnp.sum(post.densities * model.plan.node_weights()[None], 1), 1.0)
+    np.testing.assert_allclose(jnp.sum(post.trace.laws.densities * model.filled.plan.node_weights()[None], 1), 1.0)
 
 
 @pytest.mark.slow
@@ -218,7 +221,7 @@ def test_the_error_estimate_is_close_to_the_error():
         (lambda m: psd.run_filter(m, [0.1]).density(3), r"t must lie in 0..0, got 3"),
         (lambda m: psd.run_filter(m, [0.1]).quantile(1.5), "q must lie in"),
         (lambda m: psd.run_filter(m, [0.1]).sample(key=0, num=3), "key must be a JAX random key"),
-        (lambda m: psd.learn(m.ssm, 0.0), "tol must lie in"),
+        (lambda m: psd.learn(m.filled.ssm, 0.0), "tol must lie in"),
         (lambda m: psd.update(m, psd.init(m), [0.1, 0.2]), r"y must have shape \(1,\)"),
         (lambda m: psd.mode(psd.run_filter(m, [0.1]).density(0)), r"expand\(\)"),
         (lambda m: psd.learn(lambda x: x), "ssm must be a StateSpaceModel"),

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import at_nodes
 
 import psdfilter as psd
 from psdfilter import systems
@@ -92,10 +93,10 @@ def test_smoothing_equals_forward_backward_on_the_reference(sine):
 def test_pair_laws_have_the_smoothed_marginals(sine):
     model, ys, _ = sine
     smooth = psd.run_smoother(model, ys)
-    w = np.asarray(model.plan.node_weights())
+    w = np.asarray(model.filled.plan.node_weights())
     pair = np.asarray(smooth.pair_law(5))
-    np.testing.assert_allclose(pair @ w, smooth.densities[5], atol=1e-9)
-    np.testing.assert_allclose(w @ pair, smooth.densities[6], atol=1e-9)
+    np.testing.assert_allclose(pair @ w, at_nodes(smooth)[5], atol=1e-9)
+    np.testing.assert_allclose(w @ pair, at_nodes(smooth)[6], atol=1e-9)
 
 
 @pytest.mark.slow
@@ -104,7 +105,7 @@ def test_smoothed_paths_have_the_law_of_their_pairs(sine):
     smooth = psd.run_smoother(model, ys)
     paths = np.asarray(smooth.sample(key=jax.random.key(3), num=1500))
     assert paths.shape == (1500, 12, 1)
-    z, w = np.asarray(model.plan.nodes[0]), np.asarray(model.plan.node_weights())
+    z, w = np.asarray(model.filled.plan.nodes[0]), np.asarray(model.filled.plan.node_weights())
     pair = np.asarray(smooth.pair_law(5)) * w[:, None] * w[None, :]
     expected = z @ pair @ z
     products = paths[:, 5, 0] * paths[:, 6, 0]
@@ -151,7 +152,7 @@ def test_probability_transforms_of_data_from_the_model_are_uniform():
 @pytest.mark.slow
 def test_laws_of_y_ask_for_the_observation_box(sine):
     model, ys, _ = sine
-    ssm = model.ssm
+    ssm = model.filled.ssm
     bare = psd.StateSpaceModel(
         ssm.log_prior, ssm.log_transition, ssm.log_observation, ssm.state_box
     )
@@ -165,7 +166,7 @@ def test_laws_of_y_ask_for_the_observation_box(sine):
 @pytest.mark.slow
 def test_a_model_without_a_sampler_is_sized_by_its_first_data(sine):
     model, ys, reference = sine
-    ssm = model.ssm
+    ssm = model.filled.ssm
     bare = psd.StateSpaceModel(
         ssm.log_prior, ssm.log_transition, ssm.log_observation, ssm.state_box
     )

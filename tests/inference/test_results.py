@@ -54,7 +54,7 @@ def test_smoothers_and_forecasts_as_datasets(sine):
 def test_summaries_print(sine):
     model, ys, post = sine
     lines = str(post).splitlines()
-    assert lines[0] == "FilterPosterior"
+    assert lines[0] == "Posterior"
     facts = dict(line.split("  ", 1) for line in lines[1:])
     assert float(facts["log likelihood"]) == pytest.approx(float(post.log_likelihood), rel=1e-5)
     assert int(facts["not used"]) == 1
@@ -69,7 +69,7 @@ def test_wrong_width_is_named_without_an_observation_box(sine):
     ssm = psd.additive_gaussian(lambda u: 0.8 * u, lambda x: x, 0.3, 0.4, 0.0, 1.0, (-1, 1))
     assert ssm.observation_box is None
     with pytest.raises(ValueError, match="ys must have 1 columns"):
-        psd.run_filter(replace(model, ssm=ssm), np.zeros((3, 2)))
+        psd.run_filter(replace(model, filled=replace(model.filled, ssm=ssm)), np.zeros((3, 2)))
 
 
 @pytest.mark.slow
@@ -147,8 +147,10 @@ def test_the_closed_engine_has_the_same_results():
     post, nodes = psd.run_filter(model, ys), psd.run_filter(psd.learn(system(), 1e-3), ys)
     np.testing.assert_allclose(post.pit, nodes.pit, atol=1e-2)
     np.testing.assert_allclose(post.log_predictive, nodes.log_predictive, atol=8e-2)
-    np.testing.assert_allclose(psd.forecast(model, post, 2).covariance,
-                               psd.forecast(model, nodes, 2).covariance, atol=1e-2)  # fmt: skip
+    closed, other = psd.forecast(model, post, 2), psd.forecast(nodes.model, nodes, 2)
+    np.testing.assert_allclose(closed.covariance, other.covariance, atol=1e-2)
+    with pytest.raises(ValueError, match='it is one of engine "nodes", the model is one of'):
+        psd.forecast(model, nodes, 2)
 
 
 @pytest.mark.slow
@@ -179,6 +181,6 @@ def test_a_million_steps_in_constant_memory(sine):
         compiled = jax.jit(run).lower(ys).compile()
         sizes.append(compiled.memory_analysis().temp_size_in_bytes)
     slope = (sizes[1] - sizes[0]) / 800_000
-    assert slope < 0.7 * 8 * model.plan.num_nodes
+    assert slope < 0.7 * 8 * model.filled.plan.num_nodes
     log_likelihood, _ = compiled(ys)
     assert np.isfinite(log_likelihood)

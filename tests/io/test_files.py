@@ -32,7 +32,7 @@ def assert_same(a, b):
 @pytest.fixture(scope="module")
 def learned():
     model = shared_model("sine_map", 1e-2)
-    return model.ssm, model
+    return model.filled.ssm, model
 
 
 DENSITIES = ["scattered_full", "grid_rank_three", "tiny_scale", "components", "shared_precision"]

@@ -131,7 +131,7 @@ def test_three_independent_coordinates():
     cube, rng = Cube(), np.random.default_rng(4)
     ys = rng.normal(size=(6, 3))
     model = learn(from_particles(cube, state_box=([-3.2] * 3, [3.2] * 3)), 3e-2)
-    assert len(model.plan.transitions) == 3
+    assert len(model.filled.plan.transitions) == 3
     post = run_filter(model, ys)
     total = np.zeros(6)
     for i in range(3):

@@ -13,12 +13,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ..series import Series
 from ..sizing.tables import backward_nodes, predict_nodes
 from .filled import Filled
-from .filtered import FilteredLaws, observation_fits
+from .filtered import observation_fits
 from .host import Tabulated
 from .laws import moments_from_features
 from .refine import likelihood_on
@@ -29,9 +29,10 @@ from .workspace import moment_features
 _SEGMENT_SIZE, _LEAST_STEPS = 2**21, 16
 
 
-def smooth_with_lag(laws: FilteredLaws, lag: int, keep: bool) -> Backward:
-    """Segment after segment; each sees `lag` steps beyond its end."""
-    model, series = laws.model, laws.series
+def smooth_with_lag(
+    model: Filled, series: Series, host: Tabulated, seen: Bool[Array, " t"], lag: int, keep: bool
+) -> Backward:
+    """Segment after segment; each sees `lag` steps beyond its end. No filtered law is needed."""
     num = series.num
     size = _segment_steps(model, num, lag)
     density, parts = model.prior, []
@@ -39,10 +40,9 @@ def smooth_with_lag(laws: FilteredLaws, lag: int, keep: bool) -> Backward:
         index = np.arange(start, min(start + size, num) + lag)
         inside = jnp.asarray(index < num)
         index = np.minimum(index, num - 1)
-        window, host = jax.tree.map(lambda a, i=index: a[i], (series, laws.kept.host))
+        window, rows = jax.tree.map(lambda a, i=index: a[i], (series, host))
         length = min(size, num - start)
-        seen = laws.seen[index] & inside
-        tables = _tabulate(model, window, host, seen, inside)
+        tables = _tabulate(model, window, rows, seen[index] & inside, inside)
         density, part = _segment(model, tables, density, (length, lag, series.regular, keep))
         parts.append(part)
     return jax.tree.map(lambda *a: jnp.concatenate(a), *parts)

@@ -24,6 +24,7 @@ from .evidence import Evidence
 from .filled import Filled
 from .filtered import FilteredLaws
 from .frozen import FrozenNodes
+from .host import tabulate
 from .lagged import smooth_with_lag
 from .laws import AbstractNodeLaws
 from .learn import Learned, paths_of_data, paths_through, resized_along
@@ -149,7 +150,11 @@ class NodesModel(AbstractModel):
     def smooth(self, series: Series, trace: Trace, lag: int | None, keep: bool) -> Smoothing:
         """By the backward information recursion."""
         laws = self.filtered(series, trace)
-        back = smooth_to_the_end(laws) if lag is None else smooth_with_lag(laws, lag, keep)
+        if lag is None:
+            back = smooth_to_the_end(laws)
+        else:
+            host = tabulate(self.filled, series) if trace.laws is None else trace.laws.host
+            back = smooth_with_lag(self.filled, series, host, trace.seen, lag, keep)
         smoothed = None
         if back.sinks is not None and keep:
             smoothed = SmoothedLaws(self.filled, laws, back.sinks, back.log_norms)

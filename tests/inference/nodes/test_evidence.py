@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import psdfilter as psd
-from psdfilter._inference.nodes.evidence import Constants, _along, _plainly, evidence, refilled
+from psdfilter._inference.nodes.evidence import _along, _plainly, evidence
+from psdfilter._inference.nodes.workspace import Stepper
 from psdfilter._inference.series import as_series
 
 LAYOUT = (((0,), (0,)),), (5,)
@@ -44,13 +45,12 @@ def test_checkpoints_change_neither_value_nor_gradient():
     ys = np.array(system.simulate(3, 70)[1])
     ys[[5, 30]] = np.nan
     model = psd.learn(system(mu=-0.9, rho=0.93, sigma=0.25), 1e-2)
-    series = as_series(model, ys, "predict", None, None)[0]
-    constants = Constants.of(model.plan)
+    series, frozen = as_series(ys, model.num_observed), model.frozen()
 
     def total(theta, kept):
         ssm = system(mu=theta[0], rho=theta[1], sigma=theta[2])
-        at = refilled(model.plan, ssm, model.report, constants)
-        return jnp.sum(evidence(at, series, constants.space, kept=kept).log_masses)
+        stepper = Stepper.of(frozen.fill(ssm), frozen.space)
+        return jnp.sum(evidence(stepper, series, kept=kept).log_masses)
 
     value_and_gradient = jax.jit(jax.value_and_grad(total), static_argnums=1)
     (value, gradient), (again, same) = (value_and_gradient(theta, kept) for kept in (2**17, 0))

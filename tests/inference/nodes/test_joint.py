@@ -4,13 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import learned
+from helpers import at_nodes, learned
 
 import psdfilter as psd
 from psdfilter import systems
 
 # Two sensors of one coordinate, without Gaussian shortcuts.
 SEEN_VARIANCES = (0.3, 0.4)
+JOINT = psd.engines.Nodes(observation="joint")
 
 
 def log_two_sensors(x, y):
@@ -41,14 +42,14 @@ def sine():
     _, ys = system.simulate(7, 12)
     ssm = system()
     ys = np.asarray(ys)
-    joint, each = psd.learn(ssm, 1e-3, observation="joint"), learned("sine_map", 1e-3)
+    joint, each = psd.learn(ssm, 1e-3, engine=JOINT), learned("sine_map", 1e-3)
     return joint, psd.run_filter(joint, ys), psd.run_filter(each, ys), ys
 
 
 @pytest.fixture(scope="module")
 def sensors():
     ys = np.array([[0.1, 0.2], [np.nan, 1.0], [0.3, np.nan], [np.nan, np.nan], [-0.4, 0.3]])
-    model = psd.learn(two_sensors(), 1e-2, observation="joint")
+    model = psd.learn(two_sensors(), 1e-2, engine=JOINT)
     return model, psd.run_filter(model, ys), ys
 
 
@@ -57,7 +58,7 @@ def check_against_reference(name: str, tol: float, num_steps: int) -> None:
     _, ys = system.simulate(3, num_steps)
     ys = np.asarray(ys)
     truth = system.reference(ys)
-    joint = psd.run_filter(psd.learn(system(), tol, observation="joint"), ys)
+    joint = psd.run_filter(psd.learn(system(), tol, engine=JOINT), ys)
     each = psd.run_filter(psd.learn(system(), tol), ys)
     for t in range(0, num_steps, 4):
         density = np.asarray(joint.density(t)(truth.nodes))
@@ -98,13 +99,13 @@ def test_the_corrected_predictive_integrates_to_one(sine):
     """Z_t / D_t as a function of y_t, by quadrature over F: a filter run for each y."""
     model, post, _, ys = sine
     z, w = np.polynomial.legendre.leggauss(120)
-    box = model.ssm.observation_box
+    box = model.filled.ssm.observation_box
     y, w = float(box.center[0]) + float(box.half_width[0]) * z, float(box.half_width[0]) * w
     series = jnp.asarray(np.stack([np.concatenate([ys[:4, 0], [value]]) for value in y]))
 
     def last(row):
         run = psd.run_filter(model, row)
-        return run.log_likelihoods[-1] - run.log_normalizers[-1]
+        return run.log_likelihoods[-1] - run.trace.log_normalizers[-1]
 
     values = np.exp(np.asarray(jax.jit(jax.vmap(last))(series)))
     np.testing.assert_allclose(w @ values, 1.0, atol=1e-10)
@@ -118,7 +119,7 @@ def test_the_corrected_predictive_integrates_to_one(sine):
 
 def test_the_correction_is_as_small_as_the_error_of_g(sine):
     _, post, each, _ = sine
-    assert np.max(np.abs(post.log_normalizers)) < 1e-3
+    assert np.max(np.abs(post.trace.log_normalizers)) < 1e-3
     assert abs(float(post.log_predictive - each.log_predictive)) < 12e-3
 
 
@@ -153,7 +154,7 @@ def test_gaps_are_integrated_out_in_closed_form(sensors):
 def test_a_marginal_over_a_gap_equals_quadrature_of_the_learned_model(sensors):
     """int G^(x, y) dy_0 over the box by Gauss-Legendre, to rounding."""
     model, _, _ = sensors
-    joint, box = model.joint, model.ssm.observation_box
+    joint, box = model.filled.joint, model.filled.ssm.observation_box
     z, w = np.polynomial.legendre.leggauss(120)
     half = float(box.half_width[0])
     y = np.column_stack([float(box.center[0]) + half * z, np.full(120, 1.0)])
@@ -181,16 +182,16 @@ def test_gaps_online_and_smoothed(sensors):
     smooth = psd.run_smoother(model, ys)
     np.testing.assert_allclose(smooth.mean[-1], post.mean[-1], atol=1e-10)
     pair = np.asarray(smooth.pair_law(1))
-    w = np.asarray(model.plan.node_weights())
-    np.testing.assert_allclose(w @ pair, smooth.densities[2], atol=1e-9)
+    w = np.asarray(model.filled.plan.node_weights())
+    np.testing.assert_allclose(w @ pair, at_nodes(smooth)[2], atol=1e-9)
 
 
 @pytest.mark.slow
 def test_laws_of_y_in_two_coordinates(sensors):
     model, post, _ = sensors
     density = post.observation_density(2)
-    np.testing.assert_allclose(psd.integral(density, model.ssm.observation_box), 1.0, rtol=1e-10)
-    mean, covariance = psd.moments(density, model.ssm.observation_box)
+    np.testing.assert_allclose(psd.integral(density, model.filled.ssm.observation_box), 1.0, rtol=1e-10)
+    mean, covariance = psd.moments(density, model.filled.ssm.observation_box)
     laws = post.predicted_observations
     np.testing.assert_allclose(mean, laws.mean[2], atol=1e-3)
     np.testing.assert_allclose(covariance, laws.covariance[2], atol=1e-2)
@@ -220,7 +221,7 @@ def test_a_numpy_model_is_learned_jointly():
         psd.Box(-0.6, 1.6),
         vectorized=True,
     )
-    model = psd.learn(box, 1e-2, observation="joint")
+    model = psd.learn(box, 1e-2, engine=JOINT)
     before = calls[0]
     _, ys = system.simulate(7, 6)
     post = psd.run_filter(model, ys)
@@ -233,7 +234,7 @@ def test_a_numpy_model_is_learned_jointly():
 def test_files_keep_the_joint_model(sine, tmp_path):
     model, post, _, ys = sine
     psd.save(tmp_path / "model.npz", model)
-    again = psd.load(tmp_path / "model.npz", ssm=model.ssm)
+    again = psd.load(tmp_path / "model.npz", ssm=model.filled.ssm)
     np.testing.assert_array_equal(psd.run_filter(again, ys).mean, post.mean)
     assert str(again.report) == str(model.report)
 
@@ -252,7 +253,7 @@ def test_a_joint_model_has_a_certificate(sine):
 
 def test_what_a_joint_model_cannot_do_is_named(sine):
     model, _, each, _ = sine
-    ssm = model.ssm
+    ssm = model.filled.ssm
     with pytest.raises(ValueError, match=r"ys\[1\]: .*outside observation_box"):
         psd.run_filter(model, [0.2, 9.0, 0.1])
     post = psd.run_filter(model, [0.2, 9.0, 0.1], throw=False)
@@ -262,7 +263,7 @@ def test_what_a_joint_model_cannot_do_is_named(sine):
         ssm.log_prior, ssm.log_transition, ssm.log_observation, ssm.state_box
     )
     with pytest.raises(ValueError, match="needs observation_box"):
-        psd.learn(bare, 1e-2, observation="joint")
+        psd.learn(bare, 1e-2, engine=JOINT)
     varying = psd.StateSpaceModel(
         ssm.log_prior,
         ssm.log_transition,
@@ -271,10 +272,11 @@ def test_what_a_joint_model_cannot_do_is_named(sine):
         ssm.observation_box,
     )
     with pytest.raises(ValueError, match="does not vary in time"):
-        psd.learn(varying, 1e-2, observation="joint")
+        psd.learn(varying, 1e-2, engine=JOINT)
     with pytest.raises(ValueError, match='observation must be "each" or "joint"'):
-        psd.learn(ssm, 1e-2, observation="both")
-    with pytest.raises(ValueError, match='observation="joint" is served by engine="nodes"'):
-        psd.learn(ssm, 1e-2, observation="joint", engine="closed")
+        psd.engines.Nodes(observation="both")
+    closed = psd.run_filter(psd.learn(ssm, 1e-2, engine="closed"), [0.2])
+    with pytest.raises(ValueError, match='"closed" does not offer the law of y as a PSD model'):
+        closed.observation_density(0)
     with pytest.raises(ValueError, match=r'observation_density needs .*observation="joint"'):
         each.observation_density(0)

@@ -102,4 +102,4 @@ def test_gaps_in_time_pass_through_the_transitions_between(drifting):
 
 def test_a_tolerance_below_rounding_is_refused(drifting):
     with pytest.raises(ValueError, match=r"tol must be at least 1e-10"):
-        psd.learn(drifting.ssm, 1e-12, engine="nodes")
+        psd.learn(drifting.filled.ssm, 1e-12, engine="nodes")

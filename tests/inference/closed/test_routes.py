@@ -132,14 +132,14 @@ def test_routes_agree_in_densities(routes):
         assert worst(routes.closed.density(t)(points), density(points)) < TOL
     assert worst(routes.nodes.density(-1)(points), density(points)) < TOL
     fine = FineNodes(
-        tuple(jnp.asarray(np.linspace(-1, 1, 7)) for _ in range(box.dim)), routes.model.plan.weights
+        tuple(jnp.asarray(np.linspace(-1, 1, 7)) for _ in range(box.dim)), routes.model.filled.plan.weights
     )
-    assert worst(routes.closed._values_on(fine), routes.nodes._values_on(fine)) < TOL
+    assert worst(routes.closed.laws.values_on(fine), routes.nodes.laws.values_on(fine)) < TOL
 
 
 def test_order_is_constant_mass_one_and_weights_psd(routes):
     """The corollary on Algorithm 2: pi_k has order at most M_Q M_G for k >= 1."""
-    reference, plan = routes.reference, routes.model.plan
+    reference, plan = routes.reference, routes.model.filled.plan
     of_g = int(np.prod([r.anchors.shape[0] for r in plan.observation]))
     of_x = int(np.prod([r.anchors.shape[0] for r in plan.transitions[0].group_regressions]))
     of_u = int(np.prod([r.anchors.shape[0] for r in plan.transitions[0].given_regressions]))
@@ -190,7 +190,7 @@ def test_golden_filter_step():
     assert float(jnp.exp(post.log_likelihoods[0])) == pytest.approx(23.524939253496, abs=1e-11)
     assert float(post.mean[0, 0]) == pytest.approx(0.047449141226, abs=1e-12)
     assert float(post.covariance[0, 0, 0]) == pytest.approx(0.238823456441, abs=1e-12)
-    assert float(post.densities[0]([0.0])) == pytest.approx(0.695412255644, abs=1e-12)
+    assert float(post.trace.laws.densities[0]([0.0])) == pytest.approx(0.695412255644, abs=1e-12)
     # Scattered anchors: the order is M_Q M_G with the grid's duplicates counted.
     assert post.orders == (81,)
 
@@ -287,14 +287,14 @@ def test_closed_works_under_vmap_and_jit():
 @pytest.mark.slow
 def test_closed_names_the_step_without_mass():
     model = CASES["linear"].closed()
-    ssm = model.ssm
+    ssm = model.filled.ssm
     blind = psd.StateSpaceModel(
         ssm.log_prior,
         ssm.log_transition,
         lambda x, y: jnp.where(y[0] > 9.0, -jnp.inf, ssm.log_observation(x, y)),
         ssm.state_box,
     )
-    model = ClosedModel.make(blind, model.plan)
+    model = ClosedModel.make(blind, model.filled.plan)
     with pytest.raises(ValueError, match=r"ys\[1\]"):
         model.run([0.3, 10.0, 0.2])
     post = model.run([0.3, 10.0, 0.2], throw=False)
@@ -313,7 +313,7 @@ def test_closed_meets_its_tolerance_on_the_sine_map(tol):
     truth = system.reference(np.asarray(ys))
     post = learn_closed(system(), tol).run(ys)
     nodes = FineNodes((jnp.asarray(truth.nodes).ravel(),), (jnp.asarray(truth.weights).ravel(),))
-    gaps = np.abs(np.asarray(post._values_on(nodes)) - np.asarray(truth.densities))
+    gaps = np.abs(np.asarray(post.laws.values_on(nodes)) - np.asarray(truth.densities))
     assert np.max(gaps @ np.asarray(truth.weights).ravel()) < tol
     assert worst(post.log_likelihoods, truth.log_likelihoods) < tol
     assert not np.any(post.codes)

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from scipy.special import roots_legendre
 
-from psdfilter import Box, systems
+from psdfilter import Box, engines, systems
 from psdfilter._inference.certificate.accumulation import Split, accumulate
-from psdfilter._inference.certificate.certificate import certificate
 from psdfilter._inference.certificate.hilbert import mixing_birkhoff
 from psdfilter._inference.certificate.memory import memory_of
 from psdfilter._inference.learn import learn
@@ -24,8 +23,8 @@ STEPS = 20
 
 
 @cache
-def learned(name, tol, renormalize=False):
-    return learn(systems.ALL[name](), tol, renormalize=renormalize)
+def learned(name, tol):
+    return learn(systems.ALL[name](), tol, engine="nodes")
 
 
 @cache
@@ -35,7 +34,7 @@ def filtered(name, tol):
     ys = np.array(system.simulate(5, STEPS)[1])
     ys[7] = np.nan
     post = run_filter(learned(name, tol), ys)
-    return post, certificate(post), true_error(system, post, ys)
+    return post, post.certificate, true_error(system, post, ys)
 
 
 def true_error(system, post, ys, first="predict"):
@@ -43,8 +42,8 @@ def true_error(system, post, ys, first="predict"):
     reference = system.reference(ys, first=first)
     z, w = roots_legendre(round(len(reference.nodes) ** (1 / system.dim)))
     nodes = FineNodes((jnp.asarray(z),) * system.dim, (jnp.asarray(w),) * system.dim)
-    values = np.asarray(post._values_on(nodes))
-    return reference.distance_to(values / np.prod(post.model.plan.box.half_width))
+    values = np.asarray(post.laws.values_on(nodes))
+    return reference.distance_to(values / np.prod(post.model.filled.plan.box.half_width))
 
 
 CASES = [("noisy_logistic", 1e-2)] + [
@@ -162,7 +161,7 @@ def test_observing_the_prior_first():
     system = systems.noisy_logistic
     _, ys = system.simulate(2, STEPS, first="observe")
     post = run_filter(learned("noisy_logistic", 1e-2), ys, first="observe")
-    found = certificate(post)
+    found = post.certificate
     error = true_error(system, post, np.asarray(ys), first="observe")
     for which in (*BOUNDS, *ESTIMATES):
         assert np.all(error <= 1.05 * getattr(found, which).total), which
@@ -174,13 +173,11 @@ def test_bad_input_is_named():
     model = learned("noisy_logistic", 1e-2)
     ys = np.full((4, 1), 0.5)
     with pytest.raises(ValueError, match="one observation after each transition"):
-        certificate(run_filter(model, ys, times=[1, 2, 2, 3]))
+        _ = run_filter(model, ys, times=[1, 2, 2, 3]).certificate
     with pytest.raises(ValueError, match="needs the densities"):
-        certificate(run_filter(model, ys, keep="summaries"))
-    with pytest.raises(ValueError, match="post must come from run_filter"):
-        certificate(model)
+        _ = run_filter(model, ys, keep="summaries").certificate
     with pytest.raises(ValueError, match="cannot be traced"):
-        jax.jit(lambda y: certificate(run_filter(model, y)).sharp.total)(jnp.asarray(ys))
+        jax.jit(lambda y: run_filter(model, y).certificate.sharp.total)(jnp.asarray(ys))
 
 
 def test_accumulation_without_start_error_stays_zero_where_nothing_mixes():
@@ -219,7 +216,7 @@ def error_on_a_grid(post, Q, prior, G):
     nodes = FineNodes((jnp.asarray(z),), (jnp.asarray(w),))
     density = prior(z) / (w @ prior(z))
     error = []
-    for t, values in enumerate(np.asarray(post._values_on(nodes))):
+    for t, values in enumerate(np.asarray(post.laws.values_on(nodes))):
         density = (w * density) @ Q[t](z[:, None], z[None, :]) * G[t](z)
         density = density / (w @ density)
         error.append(w @ np.abs(values - density))
@@ -244,7 +241,7 @@ def test_transition_that_varies_in_time():
         sample_observation=lambda key, x: x + 0.4 * jax.random.normal(key, (1,)),
     )
     post = run_filter(learn(ssm, 1e-3), ys)
-    found = certificate(post)
+    found = post.certificate
     assert np.ptp(found.sigma) > 0.01
     error = error_on_a_grid(
         post,
@@ -271,8 +268,8 @@ def test_transition_that_leaves_the_box(renormalize):
         state_box=Box([-1.0], [1.0]),
         sample_observation=lambda key, x: x + 0.5 * jax.random.normal(key, (1,)),
     )
-    post = run_filter(learn(ssm, 1e-3, renormalize=renormalize), ys)
-    found = certificate(post)
+    post = run_filter(learn(ssm, 1e-3, engine=engines.Nodes(renormalize=renormalize)), ys)
+    found = post.certificate
 
     def normal(u, x):
         return np.exp(-0.5 * np.square((x - 0.5 * u) / sd)) / sd
@@ -306,7 +303,7 @@ def test_single_coordinates_missing():
         sample_observation=lambda key, x: x[0] + 0.4 * jax.random.normal(key, (2,)),
     )
     post = run_filter(learn(ssm, 1e-3), ys)
-    found = certificate(post)
+    found = post.certificate
     error = error_on_a_grid(
         post,
         [lambda u, x: 0.5 + 0.25 * u * x] * 5,
@@ -325,7 +322,7 @@ def test_single_coordinates_missing():
 def test_three_dimensions_get_what_is_affordable():
     system = systems.lorenz63
     _, ys = system.simulate(0, 3)
-    found = certificate(run_filter(learn(system(), 1e-1), ys))
+    found = run_filter(learn(system(), 1e-1), ys).certificate
     assert np.isnan(found.sharp.total).all()
     assert np.all(found.observation_error >= 0)
     assert found.prior_error >= 0
