@@ -9,8 +9,8 @@ ROOT = Path(psdfilter.__file__).parent
 
 # From the ground up; a room imports from itself and from those before it.
 ROOMS = [
-    "_results", "_checks", "_gaussian", "_density", "_learning", "_statespace", "systems",
-    "_inference", "engines", "_parameters", "plot", "io",
+    "_moved", "_results", "_checks", "_gaussian", "_density", "densities", "_learning", "fitting",
+    "_statespace", "systems", "_inference", "engines", "_parameters", "parameters", "plot", "io",
 ]  # fmt: skip
 # Within `_inference`: what engines are made of, the engines, what knows them all, the drivers.
 FLOORS = [
@@ -19,7 +19,7 @@ FLOORS = [
     ["engine", "sizing"],
     ["observed"],
     ["nodes", "gaussian", "certificate"],
-    ["closed", "exact", "mixture", "free"],
+    ["adaptive", "closed", "exact", "mixture", "free"],
     ["registry"],
     ["posterior", "learn"],
     ["run", "online", "forecast"],

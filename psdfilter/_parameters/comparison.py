@@ -63,7 +63,7 @@ def compare(fits: Mapping[str, Fit]) -> Comparison:
     )
 
 
-class TestOutcome(NamedTuple):
+class ChiSquaredTest(NamedTuple):
     """A statistic that is chi-squared with `degrees` degrees of freedom if the null is true."""
 
     statistic: float
@@ -71,7 +71,7 @@ class TestOutcome(NamedTuple):
     p_value: float
 
 
-def likelihood_ratio_test(null: Fit, alternative: Fit) -> TestOutcome:
+def likelihood_ratio_test(null: Fit, alternative: Fit) -> ChiSquaredTest:
     """2 (log L_1 - log L_0), for a null model that is a special case of the alternative.
 
     Both at their maxima. A parameter that the null puts on a bound breaks the chi-squared law.
@@ -88,7 +88,7 @@ def likelihood_ratio_test(null: Fit, alternative: Fit) -> TestOutcome:
             f"{len(alternative.names)} and {len(null.names)}"
         )
     statistic = 2.0 * float(alternative.log_likelihood - null.log_likelihood)
-    return TestOutcome(statistic, degrees, float(scipy.stats.chi2.sf(statistic, degrees)))
+    return ChiSquaredTest(statistic, degrees, float(scipy.stats.chi2.sf(statistic, degrees)))
 
 
 @eqx.filter_jit
@@ -104,7 +104,7 @@ def _scores(likelihood: Likelihood, theta: Theta) -> Float[Array, "t p"]:
 
 def score_test(
     likelihood: Likelihood, theta: Theta, restricted: Sequence[str], *, information: str = "outer"
-) -> TestOutcome:
+) -> ChiSquaredTest:
     """s' I^{-1} s at a theta estimated under the null: needs no fit of the larger model.
 
     Args:
@@ -139,6 +139,6 @@ def score_test(
     # The others are at their maximum: their score is zero but for the accuracy of the search.
     gradient = np.where(held, gradient, 0.0)
     statistic = float(gradient @ np.linalg.solve(matrix, gradient))
-    return TestOutcome(
+    return ChiSquaredTest(
         statistic, len(restricted), float(scipy.stats.chi2.sf(statistic, len(restricted)))
     )

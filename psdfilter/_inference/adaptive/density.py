@@ -9,9 +9,9 @@ from jaxtyping import Array, Float
 from ..._checks import Numbers, as_points, is_traced, require_finite
 from ..._density.psd import AbstractDensity, over_points
 from ..._statespace.model import StateSpaceModel
+from .known import known_values
 from .laws import log_density
 from .state import Law
-from .known import known_values
 from .values import parts_of
 
 

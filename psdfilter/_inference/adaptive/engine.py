@@ -66,7 +66,7 @@ class Adaptive(AbstractEngine):
         return jnp.asarray(trace.errors)
 
     def certify(self, model: AbstractModel, series: Series, trace: Trace) -> Certificate:
-        """That of the filter on a fixed plan, whose learned densities can be compared with Q and G."""
+        """That of the filter on a fixed plan, whose learned densities have an error to prove."""
         del trace
         assert isinstance(model, AdaptiveModel)
         fixed = model.fixed()

@@ -25,6 +25,7 @@ from ..trace import Ahead, Moved, Observation, Seen, Smoothing, Trace
 from . import robust
 from .density import LineDensity
 from .hosted import Step, one_step
+from .known import known_values
 from .laws import cdf, draw, expectation, quantile
 from .reach import frame_of
 from .run import run
@@ -32,7 +33,6 @@ from .smooth import draw_paths, forecast, smooth
 from .state import Law
 from .tables import Values
 from .trace import AdaptivePlan, AdaptiveTrace
-from .known import known_values
 
 ABILITIES = frozenset(
     {
@@ -286,8 +286,7 @@ class AdaptiveModel(AbstractModel):
         """By the distribution functions of the laws of y."""
         if series.ys.shape[1] != 1:
             raise ValueError(
-                "the probability transform needs a scalar y, got "
-                f"{series.ys.shape[1]} coordinates"
+                f"the probability transform needs a scalar y, got {series.ys.shape[1]} coordinates"
             )
         laws = self.observed(self.predicted(series, trace), series.steps, series.rows)
         ys = jnp.asarray(series.ys)
