@@ -16,7 +16,7 @@ import numpy as np
 from .._checks import require_x64
 from .._statespace.model import StateSpaceModel
 from ._format import decode, encode
-from ._schemas import KINDS, schema_of
+from ._schemas import KINDS, SCHEMAS, schema_of
 
 _VERSION = 2
 _HEADER = "header.json"
@@ -35,7 +35,8 @@ def save(path: str | os.PathLike[str], obj: Any) -> None:
     """
     schema = schema_of(obj)
     if schema is None or schema.kind not in KINDS:
-        raise ValueError(f"obj must be a {', a '.join(KINDS)}, got {type(obj).__name__}")
+        names = ", ".join(SCHEMAS[kind].place[1] for kind in KINDS)
+        raise ValueError(f"obj must be one of {names}, got {type(obj).__name__}")
     kind = schema.kind
     arrays: list[np.ndarray] = []
     tree = encode(obj, arrays, kind)

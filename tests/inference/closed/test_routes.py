@@ -15,17 +15,42 @@ import pytest
 import psdfilter as psd
 from psdfilter import _results, systems
 from psdfilter._density.diagonal import weighted_gram
-from psdfilter._inference.closed.model import ClosedModel, ClosedPosterior
-from psdfilter._inference.closed.plan import learn_closed, shared_plan
-from psdfilter._inference.closed.reference import LearnedTriple, ReferencePosterior, run_reference
-from psdfilter._inference.nodes.filled import LearnedModel, Sizing
-from psdfilter._inference.nodes.filtered import FilterPosterior
+from psdfilter._inference.closed.model import ClosedModel
+from psdfilter._inference.closed.plan import shared_plan
+from psdfilter._inference.closed.recursion import Grid
+from psdfilter._inference.closed.reference import (
+    AbstractLearned,
+    LearnedOnGrid,
+    LearnedTriple,
+    ReferenceModel,
+)
+from psdfilter._inference.nodes.filled import Filled
+from psdfilter._inference.nodes.model import NodesModel
 from psdfilter._inference.nodes.refine import FineNodes
+from psdfilter._inference.report import Report
 from psdfilter._inference.sizing.host import fill
-from psdfilter._inference.sizing.plan import AxisRegression, TransitionPlan, assemble
+from psdfilter._inference.sizing.plan import AxisRegression, Plan, TransitionPlan, assemble
 from psdfilter._learning.axes import Axis
 
 TOL = 1e-9
+
+
+def report(engine: str) -> Report:
+    return Report(engine, "a test", 1e-3, 0.0)
+
+
+def closed_on(ssm: psd.StateSpaceModel, plan: Plan) -> ClosedModel:
+    return ClosedModel(grid=Grid.of(ssm, plan), report=report("closed"))
+
+
+def reference_of(learned: AbstractLearned | NodesModel) -> ReferenceModel:
+    """Algorithm 2 with the densities of a model on nodes, or with any others."""
+    learned = LearnedOnGrid(learned.filled) if isinstance(learned, NodesModel) else learned
+    return ReferenceModel(learned=learned, report=report("reference"))
+
+
+def orders(post: psd.Posterior) -> tuple[int, ...]:
+    return tuple(law.f.order for law in post.trace.laws)
 
 
 def tilted_sine() -> psd.StateSpaceModel:
@@ -73,7 +98,7 @@ class Case(NamedTuple):
     def closed(self) -> ClosedModel:
         axes = [Axis.padded(n, 0.45, 0.2, 1.25) for n in self.anchors]
         plan = shared_plan(self.ssm.state_box, axes, 1e-3, ridge=self.ridge, counts=self.nodes)
-        return ClosedModel.make(self.ssm, plan)
+        return closed_on(self.ssm, plan)
 
 
 def column(*values: float) -> np.ndarray:
@@ -90,9 +115,9 @@ CASES = {
 class Routes(NamedTuple):
     ssm: psd.StateSpaceModel
     model: ClosedModel
-    reference: ReferencePosterior
-    closed: ClosedPosterior
-    nodes: FilterPosterior
+    reference: psd.Posterior
+    closed: psd.Posterior
+    nodes: psd.Posterior
 
 
 @pytest.fixture(
@@ -106,8 +131,8 @@ def routes(request) -> Routes:
     return Routes(
         case.ssm,
         model,
-        run_reference(on_nodes, case.ys),
-        model.run(case.ys),
+        psd.run_filter(reference_of(on_nodes), case.ys),
+        psd.run_filter(model, case.ys),
         psd.run_filter(on_nodes, case.ys),
     )
 
@@ -128,37 +153,39 @@ def test_routes_agree_in_densities(routes):
     box = routes.ssm.state_box
     unit = np.random.default_rng(3).uniform(-1, 1, (60, box.dim))
     points = box.from_unit(unit)
-    for t, density in enumerate(routes.reference.densities):
+    for t, density in enumerate(routes.reference.laws.densities):
         assert worst(routes.closed.density(t)(points), density(points)) < TOL
     assert worst(routes.nodes.density(-1)(points), density(points)) < TOL
     fine = FineNodes(
-        tuple(jnp.asarray(np.linspace(-1, 1, 7)) for _ in range(box.dim)), routes.model.filled.plan.weights
+        tuple(jnp.asarray(np.linspace(-1, 1, 7)) for _ in range(box.dim)), routes.model.grid.plan.weights
     )
     assert worst(routes.closed.laws.values_on(fine), routes.nodes.laws.values_on(fine)) < TOL
 
 
 def test_order_is_constant_mass_one_and_weights_psd(routes):
     """The corollary on Algorithm 2: pi_k has order at most M_Q M_G for k >= 1."""
-    reference, plan = routes.reference, routes.model.filled.plan
+    reference, plan = routes.reference, routes.model.grid.plan
     of_g = int(np.prod([r.anchors.shape[0] for r in plan.observation]))
     of_x = int(np.prod([r.anchors.shape[0] for r in plan.transitions[0].group_regressions]))
     of_u = int(np.prod([r.anchors.shape[0] for r in plan.transitions[0].given_regressions]))
-    assert set(reference.orders) == {of_x * of_g}
+    assert set(orders(reference)) == {of_x * of_g}
     assert of_x * of_g <= (of_u * of_x) * of_g
-    assert worst(reference.masses, 1.0) < 1e-12
-    assert np.min(reference.eigenvalue_ratios) > -1e-14
+    for density in reference.laws.densities:
+        assert abs(float(psd.integral(density, routes.ssm.state_box)) - 1) < 1e-12
+        eigenvalues = np.linalg.eigvalsh(np.asarray(density.factor @ density.factor.T))
+        assert eigenvalues[0] > -1e-14 * eigenvalues[-1]
 
 
 @pytest.mark.slow
 def test_kernel_means_give_a_positive_gram_matrix(routes):
     """W before any clipping, by grid midpoints and by all pairs: positive to rounding."""
-    grid, t = routes.model.grid, 1
-    W = np.asarray(grid.gram(routes.closed.sources[t]))
+    grid, t = routes.model.grid.midpoints, 1
+    W = np.asarray(grid.gram(routes.closed.trace.laws.sources[t]))
     values = np.linalg.eigvalsh(W)
     assert values[0] > -1e-14 * values[-1]
     box = routes.ssm.state_box
     density = psd.change_units(
-        routes.reference.densities[t - 1], -box.center / box.half_width, 1 / box.half_width
+        routes.reference.laws.densities[t - 1], -box.center / box.half_width, 1 / box.half_width
     )
     anchors = psd.TensorGrid([a.anchors for a in grid.axes]).points()
     precision = jnp.stack([a.precision for a in grid.axes])
@@ -169,10 +196,10 @@ def test_kernel_means_give_a_positive_gram_matrix(routes):
 
 @pytest.mark.slow
 def test_densities_of_the_closed_route_have_mass_one(routes):
-    for t in (0, len(routes.reference.densities) - 1):
+    for t in (0, len(routes.reference.laws.densities) - 1):
         density = routes.closed.density(t)
         assert abs(float(psd.integral(density, routes.ssm.state_box)) - 1) < 1e-10
-        assert density.order <= np.prod([2 * n - 1 for n in routes.model.grid.shape])
+        assert density.order <= np.prod([2 * n - 1 for n in routes.model.grid.midpoints.shape])
         mean, covariance = psd.moments(density, routes.ssm.state_box)
         assert worst(mean, routes.closed.mean[t]) < 1e-10
         assert worst(covariance, routes.closed.covariance[t]) < 1e-10
@@ -186,13 +213,13 @@ def test_golden_filter_step():
     root = psd.GaussianPSD(pairs, (1 / (1 + steps)).ravel(), [1.0, 1.0])
     box = psd.Box([-1.0], [1.0])
     prior = psd.normalize(psd.GaussianPSD([[0.0]], [1.0], [1.0]), box)
-    post = run_reference(LearnedTriple(root, root, prior, box), [0.3])
+    post = psd.run_filter(reference_of(LearnedTriple(root, root, prior, box)), [0.3])
     assert float(jnp.exp(post.log_likelihoods[0])) == pytest.approx(23.524939253496, abs=1e-11)
     assert float(post.mean[0, 0]) == pytest.approx(0.047449141226, abs=1e-12)
     assert float(post.covariance[0, 0, 0]) == pytest.approx(0.238823456441, abs=1e-12)
-    assert float(post.trace.laws.densities[0]([0.0])) == pytest.approx(0.695412255644, abs=1e-12)
+    assert float(post.density(0)([0.0])) == pytest.approx(0.695412255644, abs=1e-12)
     # Scattered anchors: the order is M_Q M_G with the grid's duplicates counted.
-    assert post.orders == (81,)
+    assert orders(post) == (81,)
 
 
 @pytest.mark.slow
@@ -206,9 +233,9 @@ def test_reference_multiplies_factors_that_share_old_coordinates():
         TransitionPlan((1,), (1,), (a,), (b,)),
     )
     plan = assemble(ssm.state_box, (32, 32), parts, (b, a), (c, a), 1e-3)
-    model = LearnedModel(ssm, plan, *fill(plan, ssm, False), False, None, Sizing(True))  # pyright: ignore
+    model = NodesModel(filled=Filled(ssm, plan, *fill(plan, ssm, False)), report=report("nodes"))
     ys = column(0.4, -1.0)
-    reference, nodes = run_reference(model, ys), psd.run_filter(model, ys)
+    reference, nodes = psd.run_filter(reference_of(model), ys), psd.run_filter(model, ys)
     assert worst(reference.log_likelihoods, nodes.log_likelihoods) < TOL
     assert worst(reference.mean, nodes.mean) < TOL
     assert worst(reference.covariance, nodes.covariance) < TOL
@@ -221,8 +248,8 @@ def test_reference_where_an_old_coordinate_does_not_matter():
     a = AxisRegression.make(axis, axis.nodes, 1e-2)
     parts = (TransitionPlan((1,), (0, 1), (a,), (a, a)),)
     plan = assemble(ssm.state_box, (32, 32), parts, (a, a), (a, a), 1e-3)
-    model = LearnedModel(ssm, plan, *fill(plan, ssm, False), False, None, Sizing(True))  # pyright: ignore
-    reference = run_reference(model, column(0.4, np.nan), first="observe")
+    model = NodesModel(filled=Filled(ssm, plan, *fill(plan, ssm, False)), report=report("nodes"))
+    reference = psd.run_filter(reference_of(model), column(0.4, np.nan), first="observe")
     nodes = psd.run_filter(model, column(0.4, np.nan), first="observe")
     assert worst(reference.log_likelihoods, nodes.log_likelihoods) < TOL
     assert worst(reference.mean, nodes.mean) < TOL
@@ -236,8 +263,8 @@ def test_routes_agree_with_missing_observations(name, first):
     model, ys = case.closed(), case.ys.copy()
     ys[[1, 3]] = np.nan
     on_nodes = model.on_nodes()
-    reference = run_reference(on_nodes, ys, first=first)
-    for post in (model.run(ys, first=first), psd.run_filter(on_nodes, ys, first=first)):
+    reference = psd.run_filter(reference_of(on_nodes), ys, first=first)
+    for post in (psd.run_filter(model, ys, first=first), psd.run_filter(on_nodes, ys, first=first)):
         for field in ("log_likelihoods", "mean", "covariance", "log_kept"):
             assert worst(getattr(post, field), getattr(reference, field)) < TOL
 
@@ -246,7 +273,7 @@ def test_routes_agree_with_missing_observations(name, first):
 def test_closed_in_the_plane():
     case = CASES["plane"]
     model, ys = case.closed(), column(0.4, np.nan, -1.0)
-    closed, nodes = model.run(ys), psd.run_filter(model.on_nodes(), ys)
+    closed, nodes = psd.run_filter(model, ys), psd.run_filter(model.on_nodes(), ys)
     for field in ("log_likelihoods", "mean", "covariance", "log_kept"):
         assert worst(getattr(closed, field), getattr(nodes, field)) < TOL
 
@@ -257,7 +284,7 @@ def test_closed_takes_gaps_between_times_and_starts_at_the_prior():
     model, ys = case.closed(), case.ys.copy()
     ys[3] = np.nan
     times = [0, 3, 4, 7, 8, 9]
-    closed = model.run(ys, times=times)
+    closed = psd.run_filter(model, ys, times=times)
     nodes = psd.run_filter(model.on_nodes(), ys, times=times)
     for field in ("log_likelihoods", "mean", "covariance", "log_kept"):
         assert worst(getattr(closed, field), getattr(nodes, field)) < TOL
@@ -269,7 +296,7 @@ def test_closed_fits_sensors_of_one_time_together():
     case = CASES["linear"]._replace(anchors=(30,), ridge=1e-14)
     model = case.closed()
     ys, times = column(0.4, 0.9, -1.2, np.nan, 0.8), [0, 0, 1, 1, 2]
-    closed, nodes = model.run(ys, times=times), psd.run_filter(model.on_nodes(), ys, times=times)
+    closed, nodes = psd.run_filter(model, ys, times=times), psd.run_filter(model.on_nodes(), ys, times=times)
     assert worst(closed.log_likelihoods, nodes.log_likelihoods) < 1e-4
     assert worst(closed.mean, nodes.mean) < 1e-4
     assert list(closed.seen) == [True, True, True, False, True]
@@ -279,27 +306,27 @@ def test_closed_works_under_vmap_and_jit():
     case = CASES["sine"]
     model = case.closed()
     batch = jnp.asarray(np.stack([case.ys, case.ys[::-1]]))
-    together = jax.jit(jax.vmap(lambda ys: model.run(ys).log_likelihoods))(batch)
+    together = jax.jit(jax.vmap(lambda ys: psd.run_filter(model, ys).log_likelihoods))(batch)
     for row, ys in zip(together, batch, strict=True):
-        assert worst(row, model.run(ys).log_likelihoods) < 1e-13
+        assert worst(row, psd.run_filter(model, ys).log_likelihoods) < 1e-13
 
 
 @pytest.mark.slow
 def test_closed_names_the_step_without_mass():
     model = CASES["linear"].closed()
-    ssm = model.filled.ssm
+    ssm = model.grid.ssm
     blind = psd.StateSpaceModel(
         ssm.log_prior,
         ssm.log_transition,
         lambda x, y: jnp.where(y[0] > 9.0, -jnp.inf, ssm.log_observation(x, y)),
         ssm.state_box,
     )
-    model = ClosedModel.make(blind, model.filled.plan)
+    model = closed_on(blind, model.grid.plan)
     with pytest.raises(ValueError, match=r"ys\[1\]"):
-        model.run([0.3, 10.0, 0.2])
-    post = model.run([0.3, 10.0, 0.2], throw=False)
+        psd.run_filter(model, [0.3, 10.0, 0.2])
+    post = psd.run_filter(model, [0.3, 10.0, 0.2], throw=False)
     assert list(post.codes) == [_results.OK, _results.NO_MASS, _results.OK]
-    gap = model.run([0.3, np.nan, 0.2])
+    gap = psd.run_filter(model, [0.3, np.nan, 0.2])
     assert worst(post.mean, gap.mean) < 1e-14
     assert post.log_likelihoods[1] == -np.inf
     assert gap.log_likelihoods[1] == 0
@@ -311,7 +338,7 @@ def test_closed_meets_its_tolerance_on_the_sine_map(tol):
     system = systems.sine_map
     _, ys = system.simulate(4, 50)
     truth = system.reference(np.asarray(ys))
-    post = learn_closed(system(), tol).run(ys)
+    post = psd.run_filter(psd.learn(system(), tol, engine="closed"), ys)
     nodes = FineNodes((jnp.asarray(truth.nodes).ravel(),), (jnp.asarray(truth.weights).ravel(),))
     gaps = np.abs(np.asarray(post.laws.values_on(nodes)) - np.asarray(truth.densities))
     assert np.max(gaps @ np.asarray(truth.weights).ravel()) < tol
@@ -321,12 +348,12 @@ def test_closed_meets_its_tolerance_on_the_sine_map(tol):
 
 def test_closed_refuses_what_it_cannot_do():
     with pytest.raises(ValueError, match="tol must lie in"):
-        learn_closed(linear_line(), 1e-9)
+        psd.learn(linear_line(), 1e-9, engine="closed")
     line = psd.Box([-1.0] * 3, [1.0] * 3)
     cube = psd.StateSpaceModel(*(lambda *_: jnp.zeros(()),) * 3, line)
     with pytest.raises(ValueError, match="1 or 2 coordinates"):
-        learn_closed(cube, 1e-2)
+        psd.learn(cube, 1e-2, engine="closed")
     case = CASES["linear"]
-    post = case.closed().run(case.ys, keep="summaries")
+    post = psd.run_filter(case.closed(), case.ys, keep="summaries")
     with pytest.raises(ValueError, match="keep"):
         post.density(0)
