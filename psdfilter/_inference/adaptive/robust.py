@@ -1,0 +1,116 @@
+"""A step that serves everything: panels halved on both sides of the transition until they agree."""
+
+import numpy as np
+
+from ... import _results
+from ..._statespace.model import Inputs
+from .panels import MOST_PANELS, Field, Panels, level_ratios, nodes_of, resolve
+from .reach import Frame, first_panels, looked_at
+from .rules import PANEL, patterson
+from .state import Law, atom, evaluate, field_of, law_of
+from .tables import Seen, Source, Values
+
+# Rounds in which old panels are halved because the new law is not resolved by them.
+_ROUNDS = 14
+# While old nodes are too few the new law is a comb: it is not worth being resolved better than so.
+_ROUGH, _ROUGH_PANELS = 0.02, 64
+
+
+def start(values: Values, frame: Frame, target: float) -> Law:
+    """The prior on its support."""
+    if frame.start is not None and frame.start[1] == 0:
+        return atom(frame.start[0])
+    lower, upper = first_panels(values, frame, None, target)
+    return law_of(None, (), resolve(field_of(values, None, ()), lower, upper, target))
+
+
+def observe(values: Values, frame: Frame, law: Law, seen: Seen, target: float) -> Law:
+    """One more observation at the same time: p(x) G(x, y) / Z."""
+    both = (*law.seen, seen)
+    if law.source is None and not law.has_panels:
+        # An atom stays one, whatever is seen.
+        logs = values.log_likelihood(law.nodes, seen)
+        code = _results.OK if np.isfinite(logs[0]) else _results.NO_MASS
+        return law._replace(seen=both, log_norm=law.log_norm + float(logs[0]), code=code)
+    lower, upper = first_panels(values, frame, law.source, target)
+    lower, upper = looked_at(values, lower, upper, both, PANEL)
+    panels = resolve(field_of(values, law.source, both), lower, upper, target)
+    return law_of(law.source, both, panels)
+
+
+def advance(
+    values: Values, frame: Frame, old: Law, step: tuple[int, Inputs], seen: tuple[Seen, ...],
+    target: float,
+) -> tuple[Law, Law]:
+    """Transition into step t and what is seen there; the old law comes back, refined if need be.
+
+    Returns:
+        The old law, on more nodes if the new one needed them, and the new law.
+    """
+    source = old.as_source(*step)
+    lower, upper = first_panels(values, frame, source, target)
+    lower, upper = looked_at(values, lower, upper, seen, PANEL)
+    first = (lower, upper)
+    panels = resolve(
+        field_of(values, source, seen), *first, max(target, _ROUGH), most=_ROUGH_PANELS
+    )
+    for _ in range(_ROUNDS):
+        if not (source.panels and np.isfinite(panels.log_total)):
+            break
+        errors = values.panel_errors(source, panels.nodes, panels.masses)
+        if float(np.sum(errors)) <= target:
+            break
+        finer = _refined(values, old, errors, target)
+        if finer is None:
+            break
+        old = finer
+        source = old.as_source(*step)
+        field = field_of(values, source, seen)
+        panels = resolve(field, panels.lower, panels.upper, max(target, _ROUGH), _ROUGH_PANELS)
+    # What was rough may have missed or dropped something: the last word starts from the first look.
+    panels = _last(field_of(values, source, seen), first, panels, target)
+    return old, law_of(source, seen, panels)
+
+
+def _last(field: Field, first, rough: Panels, target: float) -> Panels:
+    """Panels to the target, from the first ones cut at the edges of the rough ones."""
+    points = np.unique(np.concatenate([*first, rough.lower, rough.upper]))
+    low, high = points[:-1], points[1:]
+    middle = 0.5 * (low + high)
+    inside = np.searchsorted(first[0], middle, side="right") - 1
+    keep = (inside >= 0) & (middle < first[1][np.maximum(inside, 0)])
+    keep &= (high - low) > 8 * np.spacing(np.maximum(np.abs(low), np.abs(high)))
+    return resolve(field, low[keep], high[keep], target)
+
+
+def _refined(values: Values, law: Law, errors: np.ndarray, target: float) -> Law | None:
+    """The same law with its worst panels halved; None if there is no room."""
+    num = len(law.lower)
+    room = MOST_PANELS - num
+    want = errors > target / num
+    width = law.upper - law.lower
+    want &= width > 64 * np.spacing(np.maximum(np.abs(law.lower), np.abs(law.upper)))
+    order = np.argsort(-np.where(want, errors, 0.0))
+    want[order[max(0, room) :]] = False
+    if not np.any(want):
+        return None
+    middle = 0.5 * (law.lower[want] + law.upper[want])
+    low = np.concatenate([law.lower[want], middle])
+    high = np.concatenate([middle, law.upper[want]])
+    nodes = nodes_of(low, high).reshape(-1)
+    logs, carried = evaluate(values, law, nodes)
+    weights = (0.5 * (high - low))[:, None] * patterson().weights[0][None, :]
+    masses = np.exp(logs) * weights.reshape(-1)
+    stay = np.repeat(~want, PANEL)
+    lower = np.concatenate([law.lower[~want], low])
+    order = np.argsort(lower)
+    flat = (order[:, None] * PANEL + np.arange(PANEL)[None, :]).reshape(-1)
+    new_masses = np.concatenate([law.masses[stay], masses])[flat]
+    shape = np.concatenate([law.ratios[2][stay], carried])[flat]
+    return law._replace(
+        nodes=np.concatenate([law.nodes[stay], nodes])[flat],
+        masses=new_masses / np.sum(new_masses),
+        ratios=np.concatenate([level_ratios(len(lower)), shape[None]]),
+        lower=lower[order],
+        upper=np.concatenate([law.upper[~want], high])[order],
+    )

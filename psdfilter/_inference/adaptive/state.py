@@ -1,0 +1,121 @@
+"""The law of the state at one time: nodes, masses, and how to evaluate it between them."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from ... import _results
+from ..._statespace.model import Inputs
+from .panels import Panels, level_ratios
+from .rules import embedded_error
+from .tables import Seen, Source, Values
+
+
+class Law(NamedTuple):
+    """p(x) = prod_i G(x, y_i) sum_m v_m Q(u_m, x) / norm,  or with the prior for the sum.
+
+    `source` are the nodes before the last transition, None for the prior; `seen` the observations
+    since. `error` is the total variation error accumulated so far, `local` this step's own.
+    """
+
+    source: Source | None
+    seen: tuple[Seen, ...]
+    log_norm: float
+    nodes: Float[np.ndarray, " n"]
+    masses: Float[np.ndarray, " n"]
+    ratios: Float[np.ndarray, "3 n"]
+    lower: Float[np.ndarray, " k"]  # panels; empty where nodes come without
+    upper: Float[np.ndarray, " k"]
+    offset: float  # mean of the relative error
+    scale: float  # what the relative error was multiplied by, to have the norm `error`
+    error: float
+    local: float
+    sampling: float  # error of int p = 1 by the rule: not inherited
+    code: int
+
+    @property
+    def has_panels(self) -> bool:
+        """Whether nodes come in panels, so that they can be refined."""
+        return len(self.lower) > 0
+
+    def as_source(self, t: int, row: Inputs) -> Source:
+        """The measure that the next transition, into step t, starts from."""
+        with np.errstate(divide="ignore"):
+            logs = np.log(self.masses)
+        return Source(self.nodes, logs, self.ratios, self.has_panels, t, row)
+
+
+def relative_errors(ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Inherited and own error of a prediction, relative to it, from its companions (3, m)."""
+    fine, coarse = 1 - ratios[0], ratios[0] - ratios[1]
+    return ratios[2], np.sign(fine) * embedded_error(fine, coarse)
+
+
+def field_of(values: Values, source: Source | None, seen: tuple[Seen, ...]):
+    """log of the unnormalised law at points, and the prediction's companions."""
+
+    def field(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if source is None:
+            logs = values.log_prior(x)
+            ratios = np.concatenate([np.ones((2, len(x))), np.zeros((1, len(x)))])
+        else:
+            logs, ratios = values.push(source, x)
+        for one in seen:
+            logs = logs + values.log_likelihood(x, one)
+        return np.where(np.isnan(logs), -np.inf, logs), ratios
+
+    return field
+
+
+def evaluate(values: Values, law: Law, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """log p(x_j), and the relative error carried there."""
+    logs, ratios = field_of(values, law.source, law.seen)(x)
+    inherited, own = relative_errors(ratios)
+    return logs - law.log_norm, (inherited + own - law.offset) * law.scale
+
+
+def law_of(source: Source | None, seen: tuple[Seen, ...], panels: Panels) -> Law:
+    """Bayes' rule on panels, with its errors.
+
+    The relative error of the density is c + l less its mean, c inherited through the transition
+    and l the quadrature over old nodes; it is scaled so that its norm is the sum of both norms:
+    they may not cancel.
+    """
+    masses = panels.masses
+    inherited, own = relative_errors(panels.flat_extras)
+    mean = float(masses @ (inherited + own))
+    passed = float(masses @ np.abs(inherited - masses @ inherited))
+    local = float(masses @ np.abs(own - masses @ own))
+    error = passed + local
+    shape = inherited + own - mean
+    norm = float(masses @ np.abs(shape))
+    scale = error / norm if norm > 0 else 1.0
+    ratios = np.concatenate([level_ratios(len(panels.lower)), (shape * scale)[None]])
+    sampling = float(np.sum(panels.errors)) + panels.dropped
+    found = np.isfinite(panels.log_total)
+    return Law(
+        source,
+        seen,
+        panels.log_total,
+        panels.nodes,
+        masses,
+        ratios,
+        panels.lower,
+        panels.upper,
+        mean,
+        scale,
+        error,
+        local,
+        sampling,
+        _results.OK if found else _results.NO_MASS,
+    )
+
+
+def atom(x: float) -> Law:
+    """A state known exactly."""
+    none = np.zeros(0)
+    nodes, ratios = np.array([x]), np.array([[1.0], [1.0], [0.0]])
+    return Law(
+        None, (), 0.0, nodes, np.ones(1), ratios, none, none, 0.0, 1.0, 0.0, 0.0, 0.0, _results.OK
+    )
