@@ -23,7 +23,7 @@ _STEEP = 4.0
 # Nats below the highest value beyond which nothing counts while no panel is resolved yet.
 _FAR = 60.0
 # Share of the target that everything dropped may have together.
-_DROPPED = 0.02
+_DROPPED = 1e-4
 
 
 class Panels(NamedTuple):

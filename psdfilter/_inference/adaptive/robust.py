@@ -6,9 +6,10 @@ from ... import _results
 from ..._statespace.model import Inputs
 from .panels import MOST_PANELS, Field, Panels, level_ratios, nodes_of, resolve
 from .reach import Frame, first_panels, looked_at
+from .pairs import BLIND, Smooth
 from .rules import PANEL, patterson
 from .state import Law, atom, evaluate, field_of, law_of
-from .tables import Seen, Source, Values
+from .tables import Seen, Sums, Values
 
 # Rounds in which old panels are halved because the new law is not resolved by them.
 _ROUNDS = 14
@@ -21,7 +22,9 @@ def start(values: Values, frame: Frame, target: float) -> Law:
     if frame.start is not None and frame.start[1] == 0:
         return atom(frame.start[0])
     lower, upper = first_panels(values, frame, None, target)
-    return law_of(None, (), resolve(field_of(values, None, ()), lower, upper, target))
+    return law_of(
+        None, (), resolve(field_of(values, None, (), target), lower, upper, target), target
+    )
 
 
 def observe(values: Values, frame: Frame, law: Law, seen: Seen, target: float) -> Law:
@@ -34,8 +37,8 @@ def observe(values: Values, frame: Frame, law: Law, seen: Seen, target: float) -
         return law._replace(seen=both, log_norm=law.log_norm + float(logs[0]), code=code)
     lower, upper = first_panels(values, frame, law.source, target)
     lower, upper = looked_at(values, lower, upper, both, PANEL)
-    panels = resolve(field_of(values, law.source, both), lower, upper, target)
-    return law_of(law.source, both, panels)
+    panels = resolve(field_of(values, law.source, both, target), lower, upper, target)
+    return law_of(law.source, both, panels, target)
 
 
 def advance(
@@ -47,29 +50,35 @@ def advance(
     Returns:
         The old law, on more nodes if the new one needed them, and the new law.
     """
-    source = old.as_source(*step)
+    source = old.as_source(*step, target)
     lower, upper = first_panels(values, frame, source, target)
     lower, upper = looked_at(values, lower, upper, seen, PANEL)
     first = (lower, upper)
     panels = resolve(
-        field_of(values, source, seen), *first, max(target, _ROUGH), most=_ROUGH_PANELS
+        field_of(values, source, seen, target), *first, max(target, _ROUGH), most=_ROUGH_PANELS
     )
     for _ in range(_ROUNDS):
-        if not (source.panels and np.isfinite(panels.log_total)):
+        if source.smooth is None or not np.isfinite(panels.log_total):
             break
-        errors = values.panel_errors(source, panels.nodes, panels.masses)
+        errors = _blamed(source.smooth, values.push(source, panels.nodes), panels.masses)
         if float(np.sum(errors)) <= target:
             break
         finer = _refined(values, old, errors, target)
         if finer is None:
             break
         old = finer
-        source = old.as_source(*step)
-        field = field_of(values, source, seen)
+        source = old.as_source(*step, target)
+        field = field_of(values, source, seen, target)
         panels = resolve(field, panels.lower, panels.upper, max(target, _ROUGH), _ROUGH_PANELS)
     # What was rough may have missed or dropped something: the last word starts from the first look.
-    panels = _last(field_of(values, source, seen), first, panels, target)
-    return old, law_of(source, seen, panels)
+    panels = _last(field_of(values, source, seen, target), first, panels, target)
+    return old, law_of(source, seen, panels, target)
+
+
+def _blamed(smooth: Smooth, sums: Sums, omega: np.ndarray) -> np.ndarray:
+    """Errors of old panels in the new law that only more nodes can mend."""
+    mended = smooth.able[:, None] & (sums.errors < BLIND)
+    return np.where(mended, 0.0, sums.errors) @ omega
 
 
 def _last(field: Field, first, rough: Panels, target: float) -> Panels:

@@ -81,12 +81,21 @@ def _binomial(n: int, k: int) -> float:
     return out
 
 
+# Least share of |I_h - I_2h| that counts: at a kink two rules agree by chance for some x, and the
+# ratio of two differences then says nothing. Measured on Laplace noise: without it one step was off
+# by 40 times its estimate.
+LEAST_SHARE = 0.05
+
+
 def embedded_error(fine: np.ndarray, coarse: np.ndarray) -> np.ndarray:
     """d rho / (1 - rho), rho = d / d': the error of a rule from two differences of nested rules.
 
     d = |I_h - I_2h| is the error of the coarser rule, d' = |I_2h - I_4h| that of the coarsest;
-    their ratio goes on. Never more than d, which it is for rules that do not converge.
+    their ratio goes on. Never more than d, which it is for rules that do not converge, and not less
+    than a share of it.
     """
     d, other = np.abs(fine), np.abs(coarse)
     # rho >= 1/2: d rho / (1 - rho) >= d
-    return np.where(2 * d < other, d * d / np.maximum(other - d, np.finfo(float).tiny), d)
+    rho = d / np.maximum(other, 1e-290)
+    ratio = np.where(rho < 0.5, rho / (1 - np.minimum(rho, 0.5)), 1.0)
+    return d * np.maximum(ratio, LEAST_SHARE)

@@ -7,7 +7,8 @@ from jaxtyping import Float
 
 from ... import _results
 from ..._statespace.model import Inputs
-from .panels import Panels, level_ratios
+from .panels import Field, Panels, level_ratios
+from .pairs import corrected, smooth_panels
 from .rules import embedded_error
 from .tables import Seen, Source, Values
 
@@ -33,17 +34,21 @@ class Law(NamedTuple):
     local: float
     sampling: float  # error of int p = 1 by the rule: not inherited
     code: int
+    target: float  # what errors of one step were held to
 
     @property
     def has_panels(self) -> bool:
         """Whether nodes come in panels, so that they can be refined."""
         return len(self.lower) > 0
 
-    def as_source(self, t: int, row: Inputs) -> Source:
+    def as_source(self, t: int, row: Inputs, target: float) -> Source:
         """The measure that the next transition, into step t, starts from."""
         with np.errstate(divide="ignore"):
             logs = np.log(self.masses)
-        return Source(self.nodes, logs, self.ratios, self.has_panels, t, row)
+        smooth = None
+        if self.has_panels:
+            smooth = smooth_panels(self.lower, self.upper, self.masses, target)
+        return Source(self.nodes, logs, self.ratios, smooth, t, row)
 
 
 def relative_errors(ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -52,30 +57,47 @@ def relative_errors(ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return ratios[2], np.sign(fine) * embedded_error(fine, coarse)
 
 
-def field_of(values: Values, source: Source | None, seen: tuple[Seen, ...]):
-    """log of the unnormalised law at points, and the prediction's companions."""
+def field_of(
+    values: Values, source: Source | None, seen: tuple[Seen, ...], target: float
+) -> Field:
+    """log of the unnormalised law at points, and the prediction's companions.
+
+    Rough transitions are integrated anew only where the law has mass, as far as it is known.
+    """
+    top = -np.inf
+    cut = np.log(1e4 / target)
 
     def field(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        if source is None:
-            logs = values.log_prior(x)
-            ratios = np.concatenate([np.ones((2, len(x))), np.zeros((1, len(x)))])
-        else:
-            logs, ratios = values.push(source, x)
+        nonlocal top
+        logs = np.zeros(len(x))
         for one in seen:
             logs = logs + values.log_likelihood(x, one)
-        return np.where(np.isnan(logs), -np.inf, logs), ratios
+        if source is None:
+            logs = _no_nan(logs + values.log_prior(x))
+            return logs, np.concatenate([np.ones((2, len(x))), np.zeros((1, len(x)))])
+        sums = values.push(source, x)
+        both = _no_nan(logs + sums.log_p)
+        top = max(top, float(np.max(both)))
+        log_p, ratios = corrected(values, source, x, sums, both > top - cut, target)
+        return _no_nan(logs + log_p), ratios
 
     return field
 
 
+def _no_nan(logs: np.ndarray) -> np.ndarray:
+    return np.where(np.isnan(logs), -np.inf, logs)
+
+
 def evaluate(values: Values, law: Law, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """log p(x_j), and the relative error carried there."""
-    logs, ratios = field_of(values, law.source, law.seen)(x)
+    logs, ratios = field_of(values, law.source, law.seen, law.target)(x)
     inherited, own = relative_errors(ratios)
     return logs - law.log_norm, (inherited + own - law.offset) * law.scale
 
 
-def law_of(source: Source | None, seen: tuple[Seen, ...], panels: Panels) -> Law:
+def law_of(
+    source: Source | None, seen: tuple[Seen, ...], panels: Panels, target: float
+) -> Law:
     """Bayes' rule on panels, with its errors.
 
     The relative error of the density is c + l less its mean, c inherited through the transition
@@ -109,6 +131,7 @@ def law_of(source: Source | None, seen: tuple[Seen, ...], panels: Panels) -> Law
         local,
         sampling,
         _results.OK if found else _results.NO_MASS,
+        target,
     )
 
 
@@ -117,5 +140,5 @@ def atom(x: float) -> Law:
     none = np.zeros(0)
     nodes, ratios = np.array([x]), np.array([[1.0], [1.0], [0.0]])
     return Law(
-        None, (), 0.0, nodes, np.ones(1), ratios, none, none, 0.0, 1.0, 0.0, 0.0, 0.0, _results.OK
+        None, (), 0.0, nodes, np.ones(1), ratios, none, none, 0.0, 1.0, 0.0, 0.0, 0.0, _results.OK, 1e-3
     )

@@ -5,7 +5,7 @@ has a value like any other.
 """
 
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import equinox as eqx
 import jax
@@ -14,27 +14,40 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._statespace.model import Inputs, StateSpaceModel, call
-from .rules import PANEL
+from .rules import PANEL, embedded_error
 from .values import Parts, parts_of
+
+if TYPE_CHECKING:
+    from .pairs import Smooth
 
 # Sizes that arrays are filled up to, in nodes: few, so that few programs are compiled.
 _OLD_SIZES = tuple(PANEL * k for k in (16, 64, 256))
 _NEW_SIZES = tuple(PANEL * k for k in (4, 16, 64))
+_PAIR_SIZES = (2**12, 2**15)
 
 
 class Source(NamedTuple):
     """A measure sum_m v_m delta(u_m), the transition out of it, and its coarser companions.
 
     `ratios` are, relative to v, the masses of the two coarser rules and those of the error carried
-    so far. `panels` says whether nodes come in groups of one panel each.
+    so far.
     """
 
     nodes: Float[np.ndarray, " n"]
     log_masses: Float[np.ndarray, " n"]
     ratios: Float[np.ndarray, "3 n"]
-    panels: bool
+    smooth: "Smooth | None"  # panels as polynomials; None for nodes without panels
     t: int
     row: Inputs
+
+
+class Sums(NamedTuple):
+    """Sums over old nodes at new points."""
+
+    log_p: Float[np.ndarray, " m"]
+    companions: Float[np.ndarray, "3 m"]  # the coarser rules and the error carried, over p
+    shares: Float[np.ndarray, "3 k m"]  # of old panels in p, by the three rules
+    errors: Float[np.ndarray, "k m"]  # of old panels, over p
 
 
 class Seen(NamedTuple):
@@ -48,12 +61,12 @@ class Seen(NamedTuple):
 class Values(Protocol):
     """Where values come from: a compiled model or a NumPy one."""
 
-    def push(self, source: Source, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """log p(x_j) = log sum_m v_m Q(u_m, x_j) (m,), and the three companions over p (3, m)."""
+    def push(self, source: Source, x: np.ndarray) -> Sums:
+        """p(x_j) = sum_m v_m Q(u_m, x_j) and what comes with it."""
         ...
 
-    def panel_errors(self, source: Source, x: np.ndarray, omega: np.ndarray) -> np.ndarray:
-        """sum_j omega_j |error of panel P at x_j| / p(x_j), for every panel of the source."""
+    def log_q_pairs(self, u: np.ndarray, x: np.ndarray, t: int, row: Inputs) -> np.ndarray:
+        """log Q(u_i, x_i)."""
         ...
 
     def log_prior(self, x: np.ndarray) -> np.ndarray:
@@ -90,25 +103,21 @@ def _shares(
     return terms / jnp.where(total > 0, total, 1.0)[None, :], safe + jnp.log(total)
 
 
-@partial(jax.jit, static_argnames="static")
-def _push(dynamic, static, u, log_v, ratios, x, t, row):
+@partial(jax.jit, static_argnames=("static", "panels"))
+def _push(dynamic, static, panels, u, log_v, ratios, x, t, row):
     shares, log_p = _shares(_combine(dynamic, static).log_q(u, x, t, row), log_v)
-    return log_p, ratios @ shares
+    companions = ratios @ shares
+    if not panels:
+        return log_p, companions, None
+    levels = jnp.concatenate([jnp.ones((1, u.size)), ratios[:2]]).reshape(3, -1, PANEL)
+    groups = shares.reshape(-1, PANEL, x.size)
+    return log_p, companions, jnp.einsum("lkp,kpm->lkm", levels, groups)
 
 
 @partial(jax.jit, static_argnames="static")
-def _panel_errors(dynamic, static, u, log_v, ratios, x, omega, t, row):
-    shares, _ = _shares(_combine(dynamic, static).log_q(u, x, t, row), log_v)
-    fine = _per_panel(shares * (1 - ratios[0])[:, None])
-    coarse = _per_panel(shares * (ratios[0] - ratios[1])[:, None])
-    errors = jnp.where(
-        2 * fine < coarse, jnp.square(fine) / jnp.maximum(coarse - fine, 1e-300), fine
-    )
-    return errors @ omega
-
-
-def _per_panel(terms: Float[Array, "n m"]) -> Float[Array, "k m"]:
-    return jnp.abs(jnp.sum(terms.reshape(-1, PANEL, terms.shape[1]), axis=1))
+def _log_q_pairs(dynamic, static, u, x, t, row):
+    parts = _combine(dynamic, static)
+    return jax.vmap(lambda a, b: parts.log_q(a[None], b[None], t, row)[0, 0])(u, x)
 
 
 @partial(jax.jit, static_argnames="static")
@@ -146,28 +155,28 @@ class CompiledValues:
     def __init__(self, ssm: StateSpaceModel):
         self.dynamic, self.static = eqx.partition(parts_of(ssm), eqx.is_array)
 
-    def push(self, source: Source, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        old = self._old(source)
+    def push(self, source: Source, x: np.ndarray) -> Sums:
+        old, panels = self._old(source), source.smooth is not None
         outs = [
-            _push(self.dynamic, self.static, *old, block, source.t, source.row)
+            _push(self.dynamic, self.static, panels, *old, block, source.t, source.row)
             for block in self._blocks(x)
         ]
         log_p = np.concatenate([np.asarray(o[0]) for o in outs])[: len(x)]
-        return log_p, np.concatenate([np.asarray(o[1]) for o in outs], axis=1)[:, : len(x)]
+        companions = np.concatenate([np.asarray(o[1]) for o in outs], axis=1)[:, : len(x)]
+        num = len(source.nodes) // PANEL if panels else 0
+        shares = np.zeros((3, 0, len(x)))
+        if panels:
+            shares = np.concatenate([np.asarray(o[2]) for o in outs], axis=2)[:, :num, : len(x)]
+        return Sums(log_p, companions, shares, _panel_errors(shares))
 
-    def panel_errors(self, source: Source, x: np.ndarray, omega: np.ndarray) -> np.ndarray:
-        old = self._old(source)
-        weights = _filled(omega, sum(len(b) for b in self._blocks(x)), 0.0)
-        total, start = np.zeros(len(old[0]) // PANEL), 0
-        for block in self._blocks(x):
-            part = weights[start : start + len(block)]
-            start += len(block)
-            total += np.asarray(
-                _panel_errors(
-                    self.dynamic, self.static, *old, block, part, source.t, source.row
-                )
-            )
-        return total[: len(source.nodes) // PANEL]
+    def log_q_pairs(self, u: np.ndarray, x: np.ndarray, t: int, row: Inputs) -> np.ndarray:
+        size, outs = _PAIR_SIZES[-1], []
+        for k in range(0, len(u), size):
+            old, new = u[k : k + size], x[k : k + size]
+            full = _size(len(old), _PAIR_SIZES)
+            old, new = _filled(old, full, old[-1]), _filled(new, full, new[-1])
+            outs.append(np.asarray(_log_q_pairs(self.dynamic, self.static, old, new, t, row)))
+        return _no_nan(np.concatenate(outs)[: len(u)])
 
     def log_prior(self, x: np.ndarray) -> np.ndarray:
         return self._each(lambda block: _log_prior(self.dynamic, self.static, block), x)
@@ -217,18 +226,19 @@ class HostValues:
     def __init__(self, ssm: StateSpaceModel):
         self.ssm = ssm
 
-    def push(self, source: Source, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        shares, log_p = self._shares(source, x)
-        return log_p, source.ratios @ shares
+    def push(self, source: Source, x: np.ndarray) -> Sums:
+        terms, log_p = self._shares(source, x)
+        shares = np.zeros((3, 0, len(x)))
+        if source.smooth is not None:
+            levels = np.concatenate([np.ones((1, len(source.nodes))), source.ratios[:2]])
+            groups = terms.reshape(-1, PANEL, len(x))
+            shares = np.einsum("lkp,kpm->lkm", levels.reshape(3, -1, PANEL), groups)
+        return Sums(log_p, source.ratios @ terms, shares, _panel_errors(shares))
 
-    def panel_errors(self, source: Source, x: np.ndarray, omega: np.ndarray) -> np.ndarray:
-        shares, _ = self._shares(source, x)
-        r = source.ratios
-        groups = (-1, PANEL, len(x))
-        fine = np.abs((shares * (1 - r[0])[:, None]).reshape(groups).sum(1))
-        coarse = np.abs((shares * (r[0] - r[1])[:, None]).reshape(groups).sum(1))
-        errors = np.where(2 * fine < coarse, fine**2 / np.maximum(coarse - fine, 1e-300), fine)
-        return errors @ omega
+    def log_q_pairs(self, u: np.ndarray, x: np.ndarray, t: int, row: Inputs) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            value = call(self.ssm.log_transition, u[:, None], x[:, None], t=t, inputs=row)
+        return self._logs(value, len(u))
 
     def log_prior(self, x: np.ndarray) -> np.ndarray:
         return self._logs(call(self.ssm.log_prior, x[:, None]), len(x))
@@ -262,6 +272,10 @@ class HostValues:
     @staticmethod
     def _logs(value: Any, num: int) -> np.ndarray:
         return _no_nan(np.asarray(value, dtype=float).reshape(num))
+
+
+def _panel_errors(shares: np.ndarray) -> np.ndarray:
+    return embedded_error(shares[0] - shares[1], shares[1] - shares[2])
 
 
 def _no_nan(logs: np.ndarray) -> np.ndarray:

@@ -27,6 +27,8 @@ class Case:
     box: tuple[float, float]
     num: int = 3000
     varies: bool = False
+    f_q: Any = None
+    cdf_q: Any = None  # cdf of the noise and map f, where Q jumps: cells get exact masses
 
 
 def register(fn):
@@ -52,6 +54,9 @@ def dense(case: Case):
         p = np.exp(case.log_p(x))
         p /= p.sum() * h
         table = None if case.varies else np.exp(case.log_q(x[:, None], x[None, :], 1))
+        if case.cdf_q is not None:
+            edges = lo + h * np.arange(n + 1)
+            table = np.diff(case.cdf_q(edges[None, :] - case.f_q(x)[:, None]), axis=1) / h
         out, logz = [], []
         for t, y in enumerate(case.ys, start=1):
             q = np.exp(case.log_q(x[:, None], x[None, :], t)) if case.varies else table
@@ -169,11 +174,12 @@ def cubic_walk():
     return _both(f, _ng(0.3), _gs(0.5, h), None, ys, (-9, 9))
 
 
-def _noise_case(name, noise, draw, box=(-15, 15), num=4000, s=0.5):
+def _noise_case(name, noise, draw, box=(-15, 15), num=4000, s=0.5, cdf=None):
     def build():
         f = lambda xp, u: 0.8 * u  # noqa: E731
         ys = _sim(50, 5, f, draw, lambda xp, x: x, s)
-        return _both(f, noise, _gs(s), None, ys, box, num=num)
+        more = {} if cdf is None else {"cdf_q": cdf, "f_q": lambda u: 0.8 * u}
+        return _both(f, noise, _gs(s), None, ys, box, num=num, **more)
 
     REGISTRY[name] = build
 
@@ -207,6 +213,7 @@ _noise_case(
     lambda r: r.exponential(0.5),
     box=(-8, 15),
     num=6000,
+    cdf=lambda r: np.where(r > 0, -np.expm1(-np.maximum(r, 0) / 0.5), 0.0),
 )
 _noise_case(
     "uniform",
@@ -214,6 +221,7 @@ _noise_case(
     lambda r: r.uniform(-0.7, 0.7),
     box=(-8, 8),
     num=6000,
+    cdf=lambda r: np.clip((r + 0.7) / 1.4, 0.0, 1.0),
 )
 _noise_case(
     "skew_normal",
