@@ -90,7 +90,7 @@ def _combine(dynamic: Parts, static: Parts) -> Parts:
     return eqx.combine(dynamic, static)
 
 
-def _shares(
+def shares_of(
     log_q: Float[Array, "n m"], log_v: Float[Array, " n"]
 ) -> tuple[Float[Array, "n m"], Float[Array, " m"]]:
     """v_m Q(u_m, x_j) / p(x_j), and log p(x_j)."""
@@ -105,7 +105,7 @@ def _shares(
 
 @partial(jax.jit, static_argnames=("static", "panels"))
 def _push(dynamic, static, panels, u, log_v, ratios, x, t, row):
-    shares, log_p = _shares(_combine(dynamic, static).log_q(u, x, t, row), log_v)
+    shares, log_p = shares_of(_combine(dynamic, static).log_q(u, x, t, row), log_v)
     companions = ratios @ shares
     if not panels:
         return log_p, companions, None
@@ -153,7 +153,8 @@ class CompiledValues:
     """Values of a JAX model."""
 
     def __init__(self, ssm: StateSpaceModel):
-        self.dynamic, self.static = eqx.partition(parts_of(ssm), eqx.is_array)
+        self.parts = parts_of(ssm)
+        self.dynamic, self.static = eqx.partition(self.parts, eqx.is_array)
 
     def push(self, source: Source, x: np.ndarray) -> Sums:
         old, panels = self._old(source), source.smooth is not None
