@@ -2,14 +2,20 @@
 
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from ... import _results
 from ..._statespace.model import Inputs
 from . import robust
+from .fast import Rows
 from .reach import Frame
 from .state import Law
 from .tables import Seen, Values
+
+
+# Lengths that series are filled up to; steps that are not used cost nothing.
+LENGTHS = (64, 1024)
 
 
 class Step(NamedTuple):
@@ -19,6 +25,29 @@ class Step(NamedTuple):
     hops: int
     row: Inputs
     y: np.ndarray
+
+
+class Series:
+    """The rows of a series as steps, and padded for the scan."""
+
+    def __init__(self, ys: np.ndarray, steps: np.ndarray, hops: np.ndarray, rows: Inputs):
+        self.ys, self.times, self.hops, self.rows = ys, steps, hops, rows
+
+    def step(self, k: int) -> Step:
+        row = None if self.rows is None else jax.tree.map(lambda a: a[k], self.rows)
+        return Step(int(self.times[k]), int(self.hops[k]), row, self.ys[k])
+
+    def stretch(self, first: int) -> int:
+        """End of the rows from `first` on that come one transition apart."""
+        other = np.flatnonzero(self.hops[first:] != 1)
+        return first + int(other[0]) if len(other) else len(self.ys)
+
+    def padded(self, first: int, stop: int) -> Rows:
+        num = stop - first
+        size = next((s for s in LENGTHS if s >= num), LENGTHS[-1])
+        index = np.minimum(np.arange(first, first + size), stop - 1)
+        rows = None if self.rows is None else jax.tree.map(lambda a: a[index], self.rows)
+        return Rows(self.ys[index], self.times[index], rows, np.arange(first, first + size) < stop)
 
 
 class Outcome(NamedTuple):
@@ -36,9 +65,10 @@ def usable(y: np.ndarray) -> int:
 
 
 def one_step(
-    values: Values, frame: Frame, law: Law, step: Step, target: float
+    values: Values, frame: Frame, law: Law, step: Step, wanted: robust.Wanted
 ) -> tuple[Law, Outcome]:
     """The old law, refined, and the new one."""
+    target = wanted.target
     code = usable(step.y)
     missing = code != _results.OK or bool(np.all(np.isnan(step.y)))
     seen = () if missing else (Seen(step.y, step.t, step.row),)
@@ -46,7 +76,7 @@ def one_step(
     for hop in range(step.hops):
         at = (step.t - step.hops + 1 + hop, step.row)
         last = hop == step.hops - 1
-        refined, law = robust.advance(values, frame, law, at, seen if last else (), target)
+        refined, law = robust.advance(values, frame, law, at, seen if last else (), wanted)
         before = refined if hop == 0 else before
         if not last:
             log_kept += law.log_norm
@@ -58,7 +88,7 @@ def one_step(
             log_mass = law.log_norm - old.log_norm
     if law.code == _results.NO_MASS and seen:
         # The observation is impossible: the prediction stands.
-        _, free = one_step(values, frame, old, step._replace(y=np.full(1, np.nan)), target)
+        _, free = one_step(values, frame, old, step._replace(y=np.full(1, np.nan)), wanted)
         return before, free._replace(log_mass=-np.inf, code=_results.NO_MASS)
     if missing:
         log_kept = law.log_norm + log_kept if step.hops > 0 else 0.0

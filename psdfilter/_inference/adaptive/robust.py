@@ -1,10 +1,12 @@
 """A step that serves everything: panels halved on both sides of the transition until they agree."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ... import _results
 from ..._statespace.model import Inputs
-from .panels import MOST_PANELS, Field, Panels, level_ratios, nodes_of, resolve
+from .panels import MOST_PANELS, Cover, Field, Panels, covered, level_ratios, nodes_of, resolve
 from .reach import Frame, first_panels, looked_at
 from .pairs import BLIND, Smooth
 from .rules import PANEL, patterson
@@ -17,14 +19,13 @@ _ROUNDS = 14
 _ROUGH, _ROUGH_PANELS = 0.02, 64
 
 
-def start(values: Values, frame: Frame, target: float) -> Law:
+def start(values: Values, frame: Frame, target: float, cover: Cover = None) -> Law:
     """The prior on its support."""
     if frame.start is not None and frame.start[1] == 0:
         return atom(frame.start[0])
     lower, upper = first_panels(values, frame, None, target)
-    return law_of(
-        None, (), resolve(field_of(values, None, (), target), lower, upper, target), target
-    )
+    field = field_of(values, None, (), target)
+    return law_of(None, (), resolve(field, lower, upper, target, MOST_PANELS, cover), target)
 
 
 def observe(values: Values, frame: Frame, law: Law, seen: Seen, target: float) -> Law:
@@ -41,26 +42,38 @@ def observe(values: Values, frame: Frame, law: Law, seen: Seen, target: float) -
     return law_of(law.source, both, panels, target)
 
 
+class Wanted(NamedTuple):
+    """What a step is held to: its error, and where the law must be right relative to itself."""
+
+    target: float
+    cover: Cover = None
+
+
 def advance(
-    values: Values, frame: Frame, old: Law, step: tuple[int, Inputs], seen: tuple[Seen, ...],
-    target: float,
+    values: Values,
+    frame: Frame,
+    old: Law,
+    step: tuple[int, Inputs],
+    seen: tuple[Seen, ...],
+    wanted: Wanted,
 ) -> tuple[Law, Law]:
     """Transition into step t and what is seen there; the old law comes back, refined if need be.
 
     Returns:
         The old law, on more nodes if the new one needed them, and the new law.
     """
+    target, cover = wanted
     source = old.as_source(*step, target)
     lower, upper = first_panels(values, frame, source, target)
     lower, upper = looked_at(values, lower, upper, seen, PANEL)
     first = (lower, upper)
     panels = resolve(
-        field_of(values, source, seen, target), *first, max(target, _ROUGH), most=_ROUGH_PANELS
+        field_of(values, source, seen, target), *first, max(target, _ROUGH), _ROUGH_PANELS, cover
     )
     for _ in range(_ROUNDS):
         if source.smooth is None or not np.isfinite(panels.log_total):
             break
-        errors = _blamed(source.smooth, values.push(source, panels.nodes), panels.masses)
+        errors = _blamed(source.smooth, values.push(source, panels.nodes), _omega(panels, cover))
         if float(np.sum(errors)) <= target:
             break
         finer = _refined(values, old, errors, target)
@@ -69,9 +82,9 @@ def advance(
         old = finer
         source = old.as_source(*step, target)
         field = field_of(values, source, seen, target)
-        panels = resolve(field, panels.lower, panels.upper, max(target, _ROUGH), _ROUGH_PANELS)
+        panels = resolve(field, panels.lower, panels.upper, max(target, _ROUGH), _ROUGH_PANELS, cover)
     # What was rough may have missed or dropped something: the last word starts from the first look.
-    panels = _last(field_of(values, source, seen, target), first, panels, target)
+    panels = _last(field_of(values, source, seen, target), first, panels, wanted)
     return old, law_of(source, seen, panels, target)
 
 
@@ -81,7 +94,13 @@ def _blamed(smooth: Smooth, sums: Sums, omega: np.ndarray) -> np.ndarray:
     return np.where(mended, 0.0, sums.errors) @ omega
 
 
-def _last(field: Field, first, rough: Panels, target: float) -> Panels:
+def _omega(panels: Panels, cover: Cover) -> np.ndarray:
+    """Weights of new nodes: their masses, and all that are covered alike."""
+    inside = covered(cover, panels.nodes)
+    return panels.masses + inside / max(1, np.count_nonzero(inside))
+
+
+def _last(field: Field, first, rough: Panels, wanted: Wanted) -> Panels:
     """Panels to the target, from the first ones cut at the edges of the rough ones."""
     points = np.unique(np.concatenate([*first, rough.lower, rough.upper]))
     low, high = points[:-1], points[1:]
@@ -89,7 +108,7 @@ def _last(field: Field, first, rough: Panels, target: float) -> Panels:
     inside = np.searchsorted(first[0], middle, side="right") - 1
     keep = (inside >= 0) & (middle < first[1][np.maximum(inside, 0)])
     keep &= (high - low) > 8 * np.spacing(np.maximum(np.abs(low), np.abs(high)))
-    return resolve(field, low[keep], high[keep], target)
+    return resolve(field, low[keep], high[keep], wanted.target, MOST_PANELS, wanted.cover)
 
 
 def _refined(values: Values, law: Law, errors: np.ndarray, target: float) -> Law | None:
@@ -109,16 +128,16 @@ def _refined(values: Values, law: Law, errors: np.ndarray, target: float) -> Law
     nodes = nodes_of(low, high).reshape(-1)
     logs, carried = evaluate(values, law, nodes)
     weights = (0.5 * (high - low))[:, None] * patterson().weights[0][None, :]
-    masses = np.exp(logs) * weights.reshape(-1)
+    log_masses = logs + np.log(weights.reshape(-1))
     stay = np.repeat(~want, PANEL)
     lower = np.concatenate([law.lower[~want], low])
     order = np.argsort(lower)
     flat = (order[:, None] * PANEL + np.arange(PANEL)[None, :]).reshape(-1)
-    new_masses = np.concatenate([law.masses[stay], masses])[flat]
+    log_all = np.concatenate([law.log_masses[stay], log_masses])[flat]
     shape = np.concatenate([law.ratios[2][stay], carried])[flat]
     return law._replace(
         nodes=np.concatenate([law.nodes[stay], nodes])[flat],
-        masses=new_masses / np.sum(new_masses),
+        log_masses=log_all - np.log(np.sum(np.exp(log_all))),
         ratios=np.concatenate([level_ratios(len(lower)), shape[None]]),
         lower=lower[order],
         upper=np.concatenate([law.upper[~want], high])[order],

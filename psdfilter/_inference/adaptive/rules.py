@@ -96,6 +96,6 @@ def embedded_error(fine: np.ndarray, coarse: np.ndarray) -> np.ndarray:
     """
     d, other = np.abs(fine), np.abs(coarse)
     # rho >= 1/2: d rho / (1 - rho) >= d
-    rho = d / np.maximum(other, 1e-290)
+    rho = np.minimum(d, other) / np.maximum(other, 1e-290)
     ratio = np.where(rho < 0.5, rho / (1 - np.minimum(rho, 0.5)), 1.0)
     return d * np.maximum(ratio, LEAST_SHARE)

@@ -6,16 +6,15 @@ import numpy as np
 from ... import _results
 from ..._statespace.model import Inputs, StateSpaceModel
 from . import robust
+from .backtrack import robust_step
 from .fast import Nodes, Outs, Rows, Settings, run_fast
-from .hosted import Outcome, Step, one_step, usable
+from .hosted import LENGTHS, Outcome, Series, Step, usable
 from .reach import Frame, frame_of
 from .rules import equispaced
 from .state import Law, evaluate
 from .tables import CompiledValues, Seen, Values, values_of
 from .trace import AdaptivePlan, AdaptiveTrace
 
-# Lengths that series are filled up to; steps that are not used cost nothing.
-_LENGTHS = (64, 1024)
 # Robust steps before the scan is tried again: doubled each time that it fails at once.
 _FIRST_CHUNK, _LAST_CHUNK = 2, 64
 # Runs with a smaller share of tol for each step, if errors add up to more than tol.
@@ -36,29 +35,6 @@ def make_plan(ssm: StateSpaceModel, tol: float) -> AdaptivePlan:
     return AdaptivePlan(float(tol), 16.0, capacity)
 
 
-class _Series:
-    """The rows of a series as steps, and padded for the scan."""
-
-    def __init__(self, ys: np.ndarray, steps: np.ndarray, hops: np.ndarray, rows: Inputs):
-        self.ys, self.times, self.hops, self.rows = ys, steps, hops, rows
-
-    def step(self, k: int) -> Step:
-        row = None if self.rows is None else jax.tree.map(lambda a: a[k], self.rows)
-        return Step(int(self.times[k]), int(self.hops[k]), row, self.ys[k])
-
-    def stretch(self, first: int) -> int:
-        """End of the rows from `first` on that come one transition apart."""
-        other = np.flatnonzero(self.hops[first:] != 1)
-        return first + int(other[0]) if len(other) else len(self.ys)
-
-    def padded(self, first: int, stop: int) -> Rows:
-        num = stop - first
-        size = next((s for s in _LENGTHS if s >= num), _LENGTHS[-1])
-        index = np.minimum(np.arange(first, first + size), stop - 1)
-        rows = None if self.rows is None else jax.tree.map(lambda a: a[index], self.rows)
-        return Rows(self.ys[index], self.times[index], rows, np.arange(first, first + size) < stop)
-
-
 def run(
     ssm: StateSpaceModel,
     plan: AdaptivePlan,
@@ -68,7 +44,7 @@ def run(
     rows: Inputs = None,
 ) -> AdaptiveTrace:
     """Filter a concrete series; what misses after all repairs has a code and an honest estimate."""
-    series = _Series(np.asarray(ys, dtype=float), np.asarray(steps), np.asarray(hops), rows)
+    series = Series(np.asarray(ys, dtype=float), np.asarray(steps), np.asarray(hops), rows)
     values, frame = values_of(ssm), frame_of(ssm)
     best = None
     for attempt in range(_RUNS):
@@ -84,7 +60,7 @@ def run(
 
 
 def _pass(
-    values: Values, frame: Frame, plan: AdaptivePlan, series: _Series, target: float
+    values: Values, frame: Frame, plan: AdaptivePlan, series: Series, target: float
 ) -> tuple[Law, list[Outcome]]:
     """All steps with errors of `target` each."""
     law = start = robust.start(values, frame, target)
@@ -93,19 +69,17 @@ def _pass(
     num = len(series.ys)
     while len(outcomes) < num:
         first = len(outcomes)
-        if isinstance(values, CompiledValues) and series.stretch(first) > first and law.masses.size > 1:
+        if isinstance(values, CompiledValues) and series.stretch(first) > first and law.nodes.size > 1:
             done = _fast_stretch(values, frame, plan, series, (first, law), target)
             outcomes += done
             law = outcomes[-1].law if outcomes else law
             chunk = _FIRST_CHUNK if len(done) > chunk else min(2 * chunk, _LAST_CHUNK)
+        if len(outcomes) < num and outcomes and not outcomes[-1].law.has_panels:
+            # Nodes of the scan cannot be refined: the last step is made again.
+            outcomes.pop()
         for _ in range(min(chunk, num - len(outcomes))):
-            refined, outcome = one_step(values, frame, law, series.step(len(outcomes)), target)
-            if outcomes:
-                outcomes[-1] = outcomes[-1]._replace(law=refined)
-            else:
-                start = refined
-            outcomes.append(outcome)
-            law = outcome.law
+            start = robust_step(values, frame, series, (start, outcomes), target)
+        law = outcomes[-1].law if outcomes else start
     return start, outcomes
 
 
@@ -113,13 +87,13 @@ def _fast_stretch(
     values: CompiledValues,
     frame: Frame,
     plan: AdaptivePlan,
-    series: _Series,
+    series: Series,
     place: tuple[int, Law],
     target: float,
 ) -> list[Outcome]:
     """Steps of the compiled scan from a law on, up to the first that misses."""
     first, law = place
-    stop = min(series.stretch(first), first + _LENGTHS[-1])
+    stop = min(series.stretch(first), first + LENGTHS[-1])
     nodes = _equispaced(values, law, plan.capacity, target)
     if nodes is None:
         return []
@@ -137,7 +111,7 @@ def _fast_stretch(
     count = len(good) if good.all() else int(np.argmin(good))
     laws: list[Outcome] = []
     before = Law(
-        None, (), 0.0, np.asarray(nodes.x), np.exp(np.asarray(nodes.log_v)),
+        None, (), 0.0, np.asarray(nodes.x), np.asarray(nodes.log_v),
         np.concatenate([_levels(plan.capacity), np.asarray(nodes.carried)[None]]),
         np.zeros(0), np.zeros(0), 0.0, 1.0, law.error, 0.0, 0.0, _results.OK, target,
     )
@@ -159,14 +133,14 @@ def _outcome(outs: Outs, k: int, before: Law, step: Step, target: float) -> Outc
     missing = code != _results.OK or bool(np.all(np.isnan(step.y)))
     seen = () if missing else (Seen(step.y, step.t, step.row),)
     none = np.zeros(0)
-    masses = np.exp(outs.nodes.log_v[k])
+    log_masses = outs.nodes.log_v[k]
     law = Law(
         before.as_source(step.t, step.row, target),
         seen,
         float(outs.log_norm[k]),
         outs.nodes.x[k],
-        masses,
-        np.concatenate([_levels(len(masses)), outs.nodes.carried[k][None]]),
+        log_masses,
+        np.concatenate([_levels(len(log_masses)), outs.nodes.carried[k][None]]),
         none,
         none,
         float(outs.offset[k]),
@@ -185,8 +159,7 @@ def _equispaced(values: Values, law: Law, num: int, target: float) -> Nodes | No
     """A law on equispaced nodes; None if they do not hold it."""
     weights = equispaced(num)
     if not law.has_panels and len(law.nodes) == num:
-        with np.errstate(divide="ignore"):
-            return Nodes(law.nodes, np.log(law.masses), law.ratios[2])
+        return Nodes(law.nodes, law.log_masses, law.ratios[2])
     if not law.has_panels:
         return None
     x = np.linspace(law.lower[0], law.upper[-1], num)
@@ -200,7 +173,7 @@ def _equispaced(values: Values, law: Law, num: int, target: float) -> Nodes | No
 
 
 def _trace(
-    plan: AdaptivePlan, series: _Series, start: Law, outcomes: list[Outcome]
+    plan: AdaptivePlan, series: Series, start: Law, outcomes: list[Outcome]
 ) -> AdaptiveTrace:
     most = max(len(o.law.nodes) for o in outcomes)
     num = len(outcomes)

@@ -24,7 +24,7 @@ class Law(NamedTuple):
     seen: tuple[Seen, ...]
     log_norm: float
     nodes: Float[np.ndarray, " n"]
-    masses: Float[np.ndarray, " n"]
+    log_masses: Float[np.ndarray, " n"]
     ratios: Float[np.ndarray, "3 n"]
     lower: Float[np.ndarray, " k"]  # panels; empty where nodes come without
     upper: Float[np.ndarray, " k"]
@@ -37,18 +37,21 @@ class Law(NamedTuple):
     target: float  # what errors of one step were held to
 
     @property
+    def masses(self) -> np.ndarray:
+        """w p at the nodes, of sum one."""
+        return np.exp(self.log_masses)
+
+    @property
     def has_panels(self) -> bool:
         """Whether nodes come in panels, so that they can be refined."""
         return len(self.lower) > 0
 
     def as_source(self, t: int, row: Inputs, target: float) -> Source:
         """The measure that the next transition, into step t, starts from."""
-        with np.errstate(divide="ignore"):
-            logs = np.log(self.masses)
         smooth = None
         if self.has_panels:
             smooth = smooth_panels(self.lower, self.upper, self.masses, target)
-        return Source(self.nodes, logs, self.ratios, smooth, t, row)
+        return Source(self.nodes, self.log_masses, self.ratios, smooth, t, row)
 
 
 def relative_errors(ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -58,7 +61,10 @@ def relative_errors(ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def field_of(
-    values: Values, source: Source | None, seen: tuple[Seen, ...], target: float
+    values: Values,
+    source: Source | None,
+    seen: tuple[Seen, ...],
+    target: float,
 ) -> Field:
     """log of the unnormalised law at points, and the prediction's companions.
 
@@ -104,6 +110,11 @@ def law_of(
     and l the quadrature over old nodes; it is scaled so that its norm is the sum of both norms:
     they may not cancel.
     """
+    found = np.isfinite(panels.log_total)
+    if not found:
+        return atom(float(panels.nodes[0]))._replace(
+            source=source, seen=seen, log_norm=-np.inf, code=_results.NO_MASS
+        )
     masses = panels.masses
     inherited, own = relative_errors(panels.flat_extras)
     mean = float(masses @ (inherited + own))
@@ -115,13 +126,12 @@ def law_of(
     scale = error / norm if norm > 0 else 1.0
     ratios = np.concatenate([level_ratios(len(panels.lower)), (shape * scale)[None]])
     sampling = float(np.sum(panels.errors)) + panels.dropped
-    found = np.isfinite(panels.log_total)
     return Law(
         source,
         seen,
         panels.log_total,
         panels.nodes,
-        masses,
+        panels.log_masses,
         ratios,
         panels.lower,
         panels.upper,
@@ -130,7 +140,7 @@ def law_of(
         error,
         local,
         sampling,
-        _results.OK if found else _results.NO_MASS,
+        _results.OK,
         target,
     )
 
@@ -140,5 +150,5 @@ def atom(x: float) -> Law:
     none = np.zeros(0)
     nodes, ratios = np.array([x]), np.array([[1.0], [1.0], [0.0]])
     return Law(
-        None, (), 0.0, nodes, np.ones(1), ratios, none, none, 0.0, 1.0, 0.0, 0.0, 0.0, _results.OK, 1e-3
+        None, (), 0.0, nodes, np.zeros(1), ratios, none, none, 0.0, 1.0, 0.0, 0.0, 0.0, _results.OK, 1e-3
     )

@@ -65,6 +65,10 @@ class Values(Protocol):
         """p(x_j) = sum_m v_m Q(u_m, x_j) and what comes with it."""
         ...
 
+    def pull(self, source: Source, x: np.ndarray, omega: np.ndarray) -> np.ndarray:
+        """v_m sum_j Q(u_m, x_j) omega_j / p(x_j): masses of old nodes, given new ones (n,)."""
+        ...
+
     def log_q_pairs(self, u: np.ndarray, x: np.ndarray, t: int, row: Inputs) -> np.ndarray:
         """log Q(u_i, x_i)."""
         ...
@@ -112,6 +116,11 @@ def _push(dynamic, static, panels, u, log_v, ratios, x, t, row):
     levels = jnp.concatenate([jnp.ones((1, u.size)), ratios[:2]]).reshape(3, -1, PANEL)
     groups = shares.reshape(-1, PANEL, x.size)
     return log_p, companions, jnp.einsum("lkp,kpm->lkm", levels, groups)
+
+
+@partial(jax.jit, static_argnames="static")
+def _pull(dynamic, static, u, log_v, x, omega, t, row):
+    return shares_of(_combine(dynamic, static).log_q(u, x, t, row), log_v)[0] @ omega
 
 
 @partial(jax.jit, static_argnames="static")
@@ -169,6 +178,18 @@ class CompiledValues:
         if panels:
             shares = np.concatenate([np.asarray(o[2]) for o in outs], axis=2)[:, :num, : len(x)]
         return Sums(log_p, companions, shares, _panel_errors(shares))
+
+    def pull(self, source: Source, x: np.ndarray, omega: np.ndarray) -> np.ndarray:
+        u, log_v, _ = self._old(source)
+        total, start = np.zeros(len(u)), 0
+        for block in self._blocks(x):
+            part = omega[start : start + len(block)]
+            part = _filled(part, len(block), 0.0)
+            start += len(block)
+            total += np.asarray(
+                _pull(self.dynamic, self.static, u, log_v, block, part, source.t, source.row)
+            )
+        return total[: len(source.nodes)]
 
     def log_q_pairs(self, u: np.ndarray, x: np.ndarray, t: int, row: Inputs) -> np.ndarray:
         size, outs = _PAIR_SIZES[-1], []
@@ -235,6 +256,9 @@ class HostValues:
             groups = terms.reshape(-1, PANEL, len(x))
             shares = np.einsum("lkp,kpm->lkm", levels.reshape(3, -1, PANEL), groups)
         return Sums(log_p, source.ratios @ terms, shares, _panel_errors(shares))
+
+    def pull(self, source: Source, x: np.ndarray, omega: np.ndarray) -> np.ndarray:
+        return self._shares(source, x)[0] @ omega
 
     def log_q_pairs(self, u: np.ndarray, x: np.ndarray, t: int, row: Inputs) -> np.ndarray:
         with np.errstate(all="ignore"):
