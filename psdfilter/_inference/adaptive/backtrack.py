@@ -21,6 +21,8 @@ _DEPTH, _WIDER = 64, 9
 # that falls within half a panel.
 _BEYOND = 5.0
 _OUTER = 3
+# Growth of the inherited error in one step that calls for better tails.
+_JUMP = 4.0
 
 
 def end_mass(law: Law, frame: Frame, smoothed: np.ndarray) -> np.ndarray:
@@ -67,15 +69,16 @@ def robust_step(
         laws = [start, *(o.law for o in outcomes[max(0, index - _DEPTH) :])]
         laws = laws if index < _DEPTH else laws[1:]
         missing = missing_behind(values, frame, laws, target)
-        if not missing or np.sum(missing[0]) <= target:
-            return start
         last = outcomes[-1]
+        short = bool(missing) and float(np.sum(missing[0])) > target
+        if not short and (widening > 0 or not _jumps(laws, target)):
+            return start
         sampling = last.law.sampling + float(np.sum(missing))
         if widening == _WIDER - 1:
             outcomes[-1] = last._replace(law=last.law._replace(sampling=sampling))
             return start
         depth = min(index, len(missing) + 1 + widening)
-        sides = missing[0] > 0.1 * np.max(missing[0])
+        sides = missing[0] > max(target, 0.1 * np.max(missing[0])) if missing else np.zeros(2, bool)
         covers = [_wider(o.law, widening, sides) for o in outcomes[index - depth : index]]
         if depth == 0:
             covers = []
@@ -87,12 +90,20 @@ def robust_step(
     return start
 
 
+def _jumps(laws: list[Law], target: float) -> bool:
+    """Whether errors of a tail became errors of the whole, as the law moved there."""
+    passed = laws[-1].error - laws[-1].local
+    return len(laws) > 1 and passed > _JUMP * (laws[-2].error + target)
+
+
 def _wider(law: Law, widening: int, sides: np.ndarray) -> tuple[float, float]:
-    """From the middle of a law past the end of its nodes, on the sides that need it."""
+    """The hull of a law's nodes, and past it on the sides that need it.
+
+    The hull stays: an earlier observation may have needed all of it.
+    """
     low, high = float(law.nodes[0]), float(law.nodes[-1])
     more = (0.5 if widening == 0 else 1.0) * (high - low)
-    mean = float(law.masses @ law.nodes)
-    return low - more if sides[0] else mean, high + more if sides[1] else mean
+    return low - more if sides[0] else low, high + more if sides[1] else high
 
 
 def _wide_start(

@@ -61,7 +61,6 @@ class Outs(NamedTuple):
     nodes: Nodes
     log_norm: Array
     offset: Array
-    scale: Array
     error: Array  # accumulated
     local: Array
     sampling: Array
@@ -129,15 +128,15 @@ def _step(parts: Parts, nodes: Nodes, row: Rows, settings: Settings) -> Outs:
     total = jnp.where(sums[0] > 0, sums[0], 1.0)
     v = h * levels[0] * f / total
     ratios = jnp.concatenate([levels[1:] / levels[:1], nodes.carried[None]])
-    error, local, shape, offset, scale = _errors(ratios @ shares, v)
+    error, local, shape, offset = _errors(ratios @ shares, v)
     sampling = _embedded(sums[0] - sums[1], sums[1] - sums[2]) / total
     sampling += _hidden(parts, (x, log_p, logs), row, missing)
     edge = _edge_mass(settings, x, f * h / total) + _edge_mass(settings, nodes.x, shares @ v)
-    out = Nodes(x, jnp.where(v > 0, jnp.log(v), -jnp.inf), shape * scale)
+    out = Nodes(x, jnp.where(v > 0, jnp.log(v), -jnp.inf), shape)
     own = local + sampling + edge
     good = (own <= settings.local) & (error <= settings.total) & (sums[0] > 0)
     return Outs(
-        out, jnp.log(total) + top, offset, scale, error, local, sampling, edge, good
+        out, jnp.log(total) + top, offset, error, local, sampling, edge, good
     )
 
 
@@ -145,13 +144,12 @@ def _errors(companions: Float[Array, "3 n"], v: Float[Array, " n"]):
     """Errors inherited and made, as in `state.law_of`."""
     fine, coarse = 1 - companions[0], companions[0] - companions[1]
     own, inherited = jnp.sign(fine) * _embedded(fine, coarse), companions[2]
-    offset = v @ (own + inherited)
     local = v @ jnp.abs(own - v @ own)
     error = v @ jnp.abs(inherited - v @ inherited) + local
-    shape = own + inherited - offset
-    norm = v @ jnp.abs(shape)
-    scale = jnp.where(norm > 0, error / jnp.where(norm > 0, norm, 1.0), 1.0)
-    return error, local, shape, offset, scale
+    sign = jnp.where(inherited == 0, jnp.sign(own), jnp.sign(inherited))
+    shape = sign * (jnp.abs(inherited) + jnp.abs(own))
+    offset = v @ shape
+    return error, local, shape - offset, offset
 
 
 def _hidden(parts: Parts, values: tuple[Array, Array, Array], row: Rows, missing: Array) -> Array:

@@ -10,13 +10,15 @@ from .panels import MOST_PANELS, Cover, Field, Panels, covered, level_ratios, no
 from .reach import Frame, first_panels, looked_at
 from .pairs import BLIND, Smooth
 from .rules import PANEL, patterson
-from .state import Law, atom, evaluate, field_of, law_of
+from .state import Law, atom, depth_of, evaluate, field_of, law_of
 from .tables import Seen, Sums, Values
 
 # Rounds in which old panels are halved because the new law is not resolved by them.
 _ROUNDS = 14
 # While old nodes are too few the new law is a comb: it is not worth being resolved better than so.
 _ROUGH, _ROUGH_PANELS = 0.02, 64
+# Weight of tails beside the bulk, in what old panels are blamed for.
+_TAILS = 0.5
 
 
 def start(values: Values, frame: Frame, target: float, cover: Cover = None) -> Law:
@@ -73,7 +75,7 @@ def advance(
     for _ in range(_ROUNDS):
         if source.smooth is None or not np.isfinite(panels.log_total):
             break
-        errors = _blamed(source.smooth, values.push(source, panels.nodes), _omega(panels, cover))
+        errors = _blamed(source.smooth, values.push(source, panels.nodes), panels, wanted)
         if float(np.sum(errors)) <= target:
             break
         finer = _refined(values, old, errors, target)
@@ -88,16 +90,22 @@ def advance(
     return old, law_of(source, seen, panels, target)
 
 
-def _blamed(smooth: Smooth, sums: Sums, omega: np.ndarray) -> np.ndarray:
+def _blamed(smooth: Smooth, sums: Sums, panels: Panels, wanted: Wanted) -> np.ndarray:
     """Errors of old panels in the new law that only more nodes can mend."""
-    mended = smooth.able[:, None] & (sums.errors < BLIND)
-    return np.where(mended, 0.0, sums.errors) @ omega
+    logs = panels.logs.reshape(-1)
+    bulk = (logs > np.max(logs) - depth_of(wanted.target)) & ~covered(wanted.cover, panels.nodes)
+    mended = smooth.able[:, None] & (sums.errors < BLIND) & bulk[None, :]
+    return np.where(mended, 0.0, sums.errors) @ _omega(panels, wanted.cover)
 
 
 def _omega(panels: Panels, cover: Cover) -> np.ndarray:
-    """Weights of new nodes: their masses, and all that are covered alike."""
+    """Weights of new nodes: their masses, and all nodes alike, above all those that are covered.
+
+    The next observation may move the law into a tail, where errors relative to it then count.
+    """
     inside = covered(cover, panels.nodes)
-    return panels.masses + inside / max(1, np.count_nonzero(inside))
+    flat = _TAILS / len(inside) + inside / max(1, np.count_nonzero(inside))
+    return panels.masses + flat
 
 
 def _last(field: Field, first, rough: Panels, wanted: Wanted) -> Panels:

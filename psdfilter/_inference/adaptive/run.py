@@ -113,7 +113,7 @@ def _fast_stretch(
     before = Law(
         None, (), 0.0, np.asarray(nodes.x), np.asarray(nodes.log_v),
         np.concatenate([_levels(plan.capacity), np.asarray(nodes.carried)[None]]),
-        np.zeros(0), np.zeros(0), 0.0, 1.0, law.error, 0.0, 0.0, _results.OK, target,
+        np.zeros(0), np.zeros(0), 0.0, law.error, 0.0, 0.0, _results.OK, target,
     )
     for k in range(count):
         outcome = _outcome(outs, k, before, series.step(first + k), target)
@@ -144,7 +144,6 @@ def _outcome(outs: Outs, k: int, before: Law, step: Step, target: float) -> Outc
         none,
         none,
         float(outs.offset[k]),
-        float(outs.scale[k]),
         float(outs.error[k]),
         float(outs.local[k]),
         float(outs.sampling[k] + outs.edge[k]),

@@ -29,7 +29,6 @@ class Law(NamedTuple):
     lower: Float[np.ndarray, " k"]  # panels; empty where nodes come without
     upper: Float[np.ndarray, " k"]
     offset: float  # mean of the relative error
-    scale: float  # what the relative error was multiplied by, to have the norm `error`
     error: float
     local: float
     sampling: float  # error of int p = 1 by the rule: not inherited
@@ -60,6 +59,11 @@ def relative_errors(ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return ratios[2], np.sign(fine) * embedded_error(fine, coarse)
 
 
+def depth_of(target: float) -> float:
+    """Nats below the highest value where a law has mass that counts."""
+    return float(np.log(1e4 / target))
+
+
 def field_of(
     values: Values,
     source: Source | None,
@@ -71,7 +75,7 @@ def field_of(
     Rough transitions are integrated anew only where the law has mass, as far as it is known.
     """
     top = -np.inf
-    cut = np.log(1e4 / target)
+    cut = depth_of(target)
 
     def field(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         nonlocal top
@@ -98,7 +102,13 @@ def evaluate(values: Values, law: Law, x: np.ndarray) -> tuple[np.ndarray, np.nd
     """log p(x_j), and the relative error carried there."""
     logs, ratios = field_of(values, law.source, law.seen, law.target)(x)
     inherited, own = relative_errors(ratios)
-    return logs - law.log_norm, (inherited + own - law.offset) * law.scale
+    return logs - law.log_norm, together(inherited, own) - law.offset
+
+
+def together(inherited: np.ndarray, own: np.ndarray) -> np.ndarray:
+    """Two relative errors as one that has the size of both: they may not cancel."""
+    sign = np.where(inherited == 0, np.sign(own), np.sign(inherited))
+    return sign * (np.abs(inherited) + np.abs(own))
 
 
 def law_of(
@@ -106,9 +116,8 @@ def law_of(
 ) -> Law:
     """Bayes' rule on panels, with its errors.
 
-    The relative error of the density is c + l less its mean, c inherited through the transition
-    and l the quadrature over old nodes; it is scaled so that its norm is the sum of both norms:
-    they may not cancel.
+    The relative error of the density is |c| + |l| with the sign of c, less its mean: c inherited
+    through the transition, l from the quadrature over old nodes.
     """
     found = np.isfinite(panels.log_total)
     if not found:
@@ -117,14 +126,11 @@ def law_of(
         )
     masses = panels.masses
     inherited, own = relative_errors(panels.flat_extras)
-    mean = float(masses @ (inherited + own))
     passed = float(masses @ np.abs(inherited - masses @ inherited))
     local = float(masses @ np.abs(own - masses @ own))
-    error = passed + local
-    shape = inherited + own - mean
-    norm = float(masses @ np.abs(shape))
-    scale = error / norm if norm > 0 else 1.0
-    ratios = np.concatenate([level_ratios(len(panels.lower)), (shape * scale)[None]])
+    shape = together(inherited, own)
+    mean = float(masses @ shape)
+    ratios = np.concatenate([level_ratios(len(panels.lower)), (shape - mean)[None]])
     sampling = float(np.sum(panels.errors)) + panels.dropped
     return Law(
         source,
@@ -136,8 +142,7 @@ def law_of(
         panels.lower,
         panels.upper,
         mean,
-        scale,
-        error,
+        passed + local,
         local,
         sampling,
         _results.OK,
@@ -150,5 +155,5 @@ def atom(x: float) -> Law:
     none = np.zeros(0)
     nodes, ratios = np.array([x]), np.array([[1.0], [1.0], [0.0]])
     return Law(
-        None, (), 0.0, nodes, np.zeros(1), ratios, none, none, 0.0, 1.0, 0.0, 0.0, 0.0, _results.OK, 1e-3
+        None, (), 0.0, nodes, np.zeros(1), ratios, none, none, 0.0, 0.0, 0.0, 0.0, _results.OK, 1e-3
     )
