@@ -76,8 +76,9 @@ def one_step(
     for hop in range(step.hops):
         at = (step.t - step.hops + 1 + hop, step.row)
         last = hop == step.hops - 1
-        refined, law = robust.advance(values, frame, law, at, seen if last else (), wanted)
+        refined, fresh = robust.advance(values, frame, law, at, seen if last else (), wanted)
         before = refined if hop == 0 else before
+        law = fresh if hop == 0 else fresh._replace(before=refined._replace(before=law.before))
         if not last:
             log_kept += law.log_norm
     log_mass = law.log_norm + log_kept

@@ -34,6 +34,7 @@ class Law(NamedTuple):
     sampling: float  # error of int p = 1 by the rule: not inherited
     code: int
     target: float  # what errors of one step were held to
+    before: "Law | None" = None  # an intermediate law, where several transitions came at once
 
     @property
     def masses(self) -> np.ndarray:
