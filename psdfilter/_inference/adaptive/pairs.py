@@ -23,12 +23,23 @@ _MOST = 2**14
 
 
 class Smooth(NamedTuple):
-    """Panels of a law as polynomials: density at their nodes, and which of them are good ones."""
+    """Panels of a law as polynomials: density at their nodes, and how wrong they are between."""
 
     lower: np.ndarray
     upper: np.ndarray
     density: np.ndarray  # (k, PANEL)
-    able: np.ndarray  # (k,)
+    log_scale: np.ndarray  # (k,), of the density
+    relative: np.ndarray  # (k,) error over each panel's own mass
+    target: float
+
+    def mends(self, sums: Sums) -> np.ndarray:
+        """Pairs (k, m) whose integral can be had from the polynomials.
+
+        The error of a polynomial counts as much as its panel does for x; where the panel does not
+        see the transition at all, other panels do not either.
+        """
+        good = self.relative[:, None] * sums.shares[0] < 0.25 * self.target
+        return good & (sums.errors < BLIND)
 
 
 @lru_cache(maxsize=1)
@@ -60,16 +71,18 @@ def _coarse_maps() -> np.ndarray:
 
 
 def smooth_panels(
-    lower: np.ndarray, upper: np.ndarray, masses: np.ndarray, target: float
+    lower: np.ndarray, upper: np.ndarray, log_masses: np.ndarray, target: float
 ) -> Smooth:
-    """Which panels are polynomials to their share of `target`, in mass."""
+    """Panels as polynomials; densities are relative to the largest mass of each panel."""
+    logs = log_masses.reshape(-1, PANEL)
     half = 0.5 * (upper - lower)
     weights = half[:, None] * patterson().weights[0][None, :]
-    density = masses.reshape(-1, PANEL) / weights
-    maps = _coarse_maps()
-    gaps = [np.sum(weights * np.abs(density - density @ m.T), axis=1) for m in maps]
-    errors = embedded_error(gaps[0], gaps[1])
-    return Smooth(lower, upper, density, errors < target / max(1, len(lower)))
+    tops = np.max(logs, axis=1)
+    tops = np.where(np.isfinite(tops), tops, 0.0)
+    density = np.exp(logs - tops[:, None]) / weights
+    gaps = [np.sum(weights * np.abs(density - density @ m.T), axis=1) for m in _coarse_maps()]
+    own = np.maximum(np.sum(weights * density, axis=1), 1e-300)
+    return Smooth(lower, upper, density, tops, embedded_error(gaps[0], gaps[1]) / own, target)
 
 
 class _Work(NamedTuple):
@@ -89,8 +102,7 @@ def corrected(
     log_p, companions = sums.log_p, sums.companions
     if smooth is None or not np.any(where):
         return log_p, companions
-    bad = smooth.able[:, None] & (sums.errors > target / 8) & (sums.errors < BLIND)
-    bad &= where[None, :]
+    bad = smooth.mends(sums) & (sums.errors > target / 8) & where[None, :]
     panel, point = np.nonzero(bad)
     if len(panel) == 0:
         return log_p, companions
@@ -133,7 +145,8 @@ def _integrate(
         density = np.einsum("ijk,ik->ij", lagrange(z), smooth.density[work.panel])
         xs = np.repeat(x[work.point], PANEL)
         logs = values.log_q_pairs(u.reshape(-1), xs, source.t, source.row).reshape(u.shape)
-        terms = np.maximum(density, 0.0) * np.exp(logs - log_p[work.point][:, None])
+        logs = logs + (smooth.log_scale[work.panel] - log_p[work.point])[:, None]
+        terms = np.maximum(density, 0.0) * np.exp(logs)
         parts = half[:, None] * (terms @ rule.weights.T)
         errors = embedded_error(parts[:, 0] - parts[:, 1], parts[:, 1] - parts[:, 2])
         go = errors > 0.1 * limit

@@ -8,7 +8,7 @@ from ... import _results
 from ..._statespace.model import Inputs
 from .panels import MOST_PANELS, Cover, Field, Panels, covered, level_ratios, nodes_of, resolve
 from .reach import Frame, first_panels, looked_at
-from .pairs import BLIND, Smooth
+from .pairs import Smooth
 from .rules import PANEL, patterson
 from .state import Law, atom, depth_of, evaluate, field_of, law_of
 from .tables import Seen, Sums, Values
@@ -94,7 +94,7 @@ def _blamed(smooth: Smooth, sums: Sums, panels: Panels, wanted: Wanted) -> np.nd
     """Errors of old panels in the new law that only more nodes can mend."""
     logs = panels.logs.reshape(-1)
     bulk = (logs > np.max(logs) - depth_of(wanted.target)) & ~covered(wanted.cover, panels.nodes)
-    mended = smooth.able[:, None] & (sums.errors < BLIND) & bulk[None, :]
+    mended = smooth.mends(sums) & bulk[None, :]
     return np.where(mended, 0.0, sums.errors) @ _omega(panels, wanted.cover)
 
 

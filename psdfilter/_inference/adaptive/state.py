@@ -50,7 +50,7 @@ class Law(NamedTuple):
         """The measure that the next transition, into step t, starts from."""
         smooth = None
         if self.has_panels:
-            smooth = smooth_panels(self.lower, self.upper, self.masses, target)
+            smooth = smooth_panels(self.lower, self.upper, self.log_masses, target)
         return Source(self.nodes, self.log_masses, self.ratios, smooth, t, row)
 
 
