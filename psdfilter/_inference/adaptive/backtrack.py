@@ -33,13 +33,17 @@ def end_mass(law: Law, frame: Frame, smoothed: np.ndarray) -> np.ndarray:
         return _BEYOND * np.array([np.sum(smoothed[:_OUTER]), np.sum(smoothed[-_OUTER:])])
     groups = smoothed.reshape(-1, PANEL)
     tiny = 1e-9 * (law.upper[-1] - law.lower[0])
-    left = np.concatenate([[law.lower[0] > frame.lower + tiny], law.lower[1:] > law.upper[:-1] + tiny])
+    left = np.concatenate(
+        [[law.lower[0] > frame.lower + tiny], law.lower[1:] > law.upper[:-1] + tiny]
+    )
     right = np.concatenate([left[1:], [law.upper[-1] < frame.upper - tiny]])
     low, high = groups[:, :_OUTER].sum(1), groups[:, -_OUTER:].sum(1)
     return _BEYOND * np.array([np.sum(low[left]), np.sum(high[right])])
 
 
-def missing_behind(values: Values, frame: Frame, laws: list[Law], target: float) -> list[np.ndarray]:
+def missing_behind(
+    values: Values, frame: Frame, laws: list[Law], target: float
+) -> list[np.ndarray]:
     """End masses of the laws before the last one, latest first, until one is small enough."""
     out: list[np.ndarray] = []
     omega = laws[-1].masses

@@ -135,9 +135,7 @@ def _step(parts: Parts, nodes: Nodes, row: Rows, settings: Settings) -> Outs:
     out = Nodes(x, jnp.where(v > 0, jnp.log(v), -jnp.inf), shape)
     own = local + sampling + edge
     good = (own <= settings.local) & (error <= settings.total) & (sums[0] > 0)
-    return Outs(
-        out, jnp.log(total) + top, offset, error, local, sampling, edge, good
-    )
+    return Outs(out, jnp.log(total) + top, offset, error, local, sampling, edge, good)
 
 
 def _errors(companions: Float[Array, "3 n"], v: Float[Array, " n"]):

@@ -13,7 +13,6 @@ from .reach import Frame
 from .state import Law
 from .tables import Seen, Values
 
-
 # Lengths that series are filled up to; steps that are not used cost nothing.
 LENGTHS = (64, 1024)
 

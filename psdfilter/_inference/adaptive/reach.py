@@ -127,7 +127,9 @@ def looked_at(
     with np.errstate(invalid="ignore"):
         hidden = np.max(logs, axis=1) - sparse > _HIDDEN
     hidden &= np.isfinite(np.max(logs, axis=1))
-    ends = [np.linspace(a, b, _DENSE + 1) for a, b in zip(lower[hidden], upper[hidden], strict=True)]
+    ends = [
+        np.linspace(a, b, _DENSE + 1) for a, b in zip(lower[hidden], upper[hidden], strict=True)
+    ]
     low = np.concatenate([lower[~hidden], *(e[:-1] for e in ends)])
     high = np.concatenate([upper[~hidden], *(e[1:] for e in ends)])
     order = np.argsort(low)

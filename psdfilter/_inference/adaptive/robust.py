@@ -6,9 +6,9 @@ import numpy as np
 
 from ... import _results
 from ..._statespace.model import Inputs
+from .pairs import Smooth
 from .panels import MOST_PANELS, Cover, Field, Panels, covered, level_ratios, nodes_of, resolve
 from .reach import Frame, first_panels, looked_at
-from .pairs import Smooth
 from .rules import PANEL, patterson
 from .state import Law, atom, depth_of, evaluate, field_of, law_of
 from .tables import Seen, Sums, Values
@@ -84,7 +84,9 @@ def advance(
         old = finer
         source = old.as_source(*step, target)
         field = field_of(values, source, seen, target)
-        panels = resolve(field, panels.lower, panels.upper, max(target, _ROUGH), _ROUGH_PANELS, cover)
+        panels = resolve(
+            field, panels.lower, panels.upper, max(target, _ROUGH), _ROUGH_PANELS, cover
+        )
     # What was rough may have missed or dropped something: the last word starts from the first look.
     panels = _last(field_of(values, source, seen, target), first, panels, wanted)
     return old, law_of(source, seen, panels, target)

@@ -7,7 +7,7 @@ from ... import _results
 from ..._statespace.model import Inputs, StateSpaceModel
 from . import robust
 from .backtrack import robust_step
-from .fast import Nodes, Outs, Rows, Settings, run_fast
+from .fast import Nodes, Outs, Settings, run_fast
 from .hosted import LENGTHS, Outcome, Series, Step, usable
 from .reach import Frame, frame_of
 from .rules import equispaced
@@ -53,7 +53,7 @@ def run(
         worst = max(o.law.error + o.law.sampling for o in outcomes)
         if best is None or worst < best[0]:
             best = (worst, start, outcomes)
-        if worst <= plan.tol or worst > 0.5 * best[0] and attempt > 0:
+        if worst <= plan.tol or (worst > 0.5 * best[0] and attempt > 0):
             break
     assert best is not None
     return _trace(plan, series, best[1], best[2])
@@ -69,7 +69,11 @@ def _pass(
     num = len(series.ys)
     while len(outcomes) < num:
         first = len(outcomes)
-        if isinstance(values, CompiledValues) and series.stretch(first) > first and law.nodes.size > 1:
+        if (
+            isinstance(values, CompiledValues)
+            and series.stretch(first) > first
+            and law.nodes.size > 1
+        ):
             done = _fast_stretch(values, frame, plan, series, (first, law), target)
             outcomes += done
             law = outcomes[-1].law if outcomes else law
@@ -111,9 +115,20 @@ def _fast_stretch(
     count = len(good) if good.all() else int(np.argmin(good))
     laws: list[Outcome] = []
     before = Law(
-        None, (), 0.0, np.asarray(nodes.x), np.asarray(nodes.log_v),
+        None,
+        (),
+        0.0,
+        np.asarray(nodes.x),
+        np.asarray(nodes.log_v),
         np.concatenate([_levels(plan.capacity), np.asarray(nodes.carried)[None]]),
-        np.zeros(0), np.zeros(0), 0.0, law.error, 0.0, 0.0, _results.OK, target,
+        np.zeros(0),
+        np.zeros(0),
+        0.0,
+        law.error,
+        0.0,
+        0.0,
+        _results.OK,
+        target,
     )
     for k in range(count):
         outcome = _outcome(outs, k, before, series.step(first + k), target)

@@ -7,8 +7,8 @@ from jaxtyping import Float
 
 from ... import _results
 from ..._statespace.model import Inputs
-from .panels import Field, Panels, level_ratios
 from .pairs import corrected, smooth_panels
+from .panels import Field, Panels, level_ratios
 from .rules import embedded_error
 from .tables import Seen, Source, Values
 
@@ -112,9 +112,7 @@ def together(inherited: np.ndarray, own: np.ndarray) -> np.ndarray:
     return sign * (np.abs(inherited) + np.abs(own))
 
 
-def law_of(
-    source: Source | None, seen: tuple[Seen, ...], panels: Panels, target: float
-) -> Law:
+def law_of(source: Source | None, seen: tuple[Seen, ...], panels: Panels, target: float) -> Law:
     """Bayes' rule on panels, with its errors.
 
     The relative error of the density is |c| + |l| with the sign of c, less its mean: c inherited

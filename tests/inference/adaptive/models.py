@@ -161,9 +161,7 @@ def poisson_growth():
 
         return y * x - jnp.exp(x) - gammaln(y + 1)
 
-    return _both(
-        lambda xp, u: u + 0.05, _ng(0.1), gn, gj, ys, (-6, 12), prior=(1, 0.5), num=4000
-    )
+    return _both(lambda xp, u: u + 0.05, _ng(0.1), gn, gj, ys, (-6, 12), prior=(1, 0.5), num=4000)
 
 
 @register
@@ -186,8 +184,10 @@ def _noise_case(name, noise, draw, box=(-15, 15), num=4000, s=0.5, cdf=None):
 
 _noise_case(
     "student3",
-    lambda xp, r: -2 * xp.log(1 + (r / 0.4) ** 2 / 3) - np.log(0.4) + float(
-        special.gammaln(2) - special.gammaln(1.5) - 0.5 * np.log(3 * np.pi)
+    lambda xp, r: (
+        -2 * xp.log(1 + (r / 0.4) ** 2 / 3)
+        - np.log(0.4)
+        + float(special.gammaln(2) - special.gammaln(1.5) - 0.5 * np.log(3 * np.pi))
     ),
     lambda r: 0.4 * r.standard_t(3),
     box=(-40, 40),
@@ -225,9 +225,11 @@ _noise_case(
 )
 _noise_case(
     "skew_normal",
-    lambda xp, r: np.log(2)
-    + _ng(0.6)(xp, r)
-    + (stats.norm.logcdf(4 * r / 0.6) if xp is np else _jlogcdf(4 * r / 0.6)),
+    lambda xp, r: (
+        np.log(2)
+        + _ng(0.6)(xp, r)
+        + (stats.norm.logcdf(4 * r / 0.6) if xp is np else _jlogcdf(4 * r / 0.6))
+    ),
     lambda r: stats.skewnorm.rvs(4, scale=0.6, random_state=r),
     box=(-12, 12),
 )
@@ -311,8 +313,14 @@ def _prior_case(share):
         f = lambda xp, u: 0.9 * u  # noqa: E731
         ys = _sim(50, 9, f, lambda r: 0.3 * r.standard_normal(), lambda xp, x: xp.sin(x), 0.3)
         return _both(
-            f, _ng(0.3), _gs(0.3, lambda xp, x: xp.sin(x)), None, ys, (-6, 6),
-            prior=(0.3, share * 12), num=12000 if share < 0.005 else 3000,
+            f,
+            _ng(0.3),
+            _gs(0.3, lambda xp, x: xp.sin(x)),
+            None,
+            ys,
+            (-6, 6),
+            prior=(0.3, share * 12),
+            num=12000 if share < 0.005 else 3000,
         )
 
     return build
@@ -368,22 +376,49 @@ _simple("level_shift", lambda xp, u: u, lambda xp, x: x, 0.3, 0.4, (-15, 25), ch
 _simple("comb", lambda xp, u: 0.95 * u, lambda xp, x: xp.sin(8 * x), 0.3, 0.1, (-6, 6))
 _simple("saturating", lambda xp, u: 0.95 * u, lambda xp, x: xp.tanh(3 * x), 0.4, 0.05, (-7, 7))
 _simple(
-    "threshold_f", lambda xp, u: xp.where(u > 0, 0.8 * u - 1.0, 0.6 * u + 1.5), lambda xp, x: x,
-    0.2, 0.4, (-6, 6),
+    "threshold_f",
+    lambda xp, u: xp.where(u > 0, 0.8 * u - 1.0, 0.6 * u + 1.5),
+    lambda xp, x: x,
+    0.2,
+    0.4,
+    (-6, 6),
 )
 _simple(
-    "dip", lambda xp, u: 0.9 * u, lambda xp, x: x - 2 * xp.exp(-0.5 * ((x - 0.5) / 0.05) ** 2),
-    0.3, 0.2, (-5, 5),
+    "dip",
+    lambda xp, u: 0.9 * u,
+    lambda xp, x: x - 2 * xp.exp(-0.5 * ((x - 0.5) / 0.05) ** 2),
+    0.3,
+    0.2,
+    (-5, 5),
 )
 _simple("precise", lambda xp, u: 0.9 * u, lambda xp, x: x, 0.5, 0.012, (-6, 6), num=8000)
-_simple("two_modes", lambda xp, u: 0.98 * u, lambda xp, x: x**2, 0.1, 0.05, (-6, 6), num=4000,
-        prior=(0.0, 1.5))
+_simple(
+    "two_modes",
+    lambda xp, u: 0.98 * u,
+    lambda xp, x: x**2,
+    0.1,
+    0.05,
+    (-6, 6),
+    num=4000,
+    prior=(0.0, 1.5),
+)
 _simple(
     "ungm",
-    lambda xp, u: u / 2 + 25 * u / (1 + u**2), lambda xp, x: x**2 / 20, 3.0, 1.0, (-50, 50),
+    lambda xp, u: u / 2 + 25 * u / (1 + u**2),
+    lambda xp, x: x**2 / 20,
+    3.0,
+    1.0,
+    (-50, 50),
     num=4000,
 )
 _simple("abs_kink", lambda xp, u: 2 - 1.5 * xp.abs(u), lambda xp, x: x, 0.1, 0.3, (-6, 6))
-_simple("all_missing", lambda xp, u: 0.9 * u + 1.0, lambda xp, x: x, 0.5, 0.5, (-10, 25),
-        change=lambda ys: ys * np.nan)
+_simple(
+    "all_missing",
+    lambda xp, u: 0.9 * u + 1.0,
+    lambda xp, x: x,
+    0.5,
+    0.5,
+    (-10, 25),
+    change=lambda ys: ys * np.nan,
+)
 _simple("one_step", lambda xp, u: 0.9 * u, lambda xp, x: x, 0.5, 0.5, (-8, 8), T=1)
