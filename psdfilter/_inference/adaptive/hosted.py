@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ... import _results
@@ -46,7 +47,10 @@ class Series:
         size = next((s for s in LENGTHS if s >= num), LENGTHS[-1])
         index = np.minimum(np.arange(first, first + size), stop - 1)
         rows = None if self.rows is None else jax.tree.map(lambda a: a[index], self.rows)
-        return Rows(self.ys[index], self.times[index], rows, np.arange(first, first + size) < stop)
+        used = np.arange(first, first + size) < stop
+        return Rows(
+            jnp.asarray(self.ys[index]), jnp.asarray(self.times[index]), rows, jnp.asarray(used)
+        )
 
 
 class Outcome(NamedTuple):

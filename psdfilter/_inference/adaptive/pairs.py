@@ -135,6 +135,7 @@ def _integrate(
     rule = patterson()
     panel, point = pairs
     total, left = np.zeros(len(panel)), np.zeros(len(panel))
+    kept_parts = kept_errors = np.zeros(0)
     place = np.arange(len(panel))
     work = _Work(smooth.lower[panel], smooth.upper[panel], panel, point)
     for _ in range(_ROUNDS):

@@ -1,6 +1,7 @@
 """A whole series: the compiled scan as far as it goes, robust steps where it misses."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ... import _results
@@ -102,12 +103,12 @@ def _fast_stretch(
     if nodes is None:
         return []
     settings = Settings(
-        np.float64(frame.lower),
-        np.float64(frame.upper),
-        np.float64(3.0 + np.sqrt(2 * np.log(10 / target))),
-        np.float64(np.log(1e4 / target)),
-        np.float64(2 * target),
-        np.float64(plan.tol),
+        jnp.asarray(frame.lower),
+        jnp.asarray(frame.upper),
+        jnp.asarray(3.0 + np.sqrt(2 * np.log(10 / target))),
+        jnp.asarray(np.log(1e4 / target)),
+        jnp.asarray(2 * target),
+        jnp.asarray(plan.tol),
     )
     outs = run_fast(values.parts, nodes, series.padded(first, stop), settings)
     outs = jax.tree.map(np.asarray, outs)
@@ -148,12 +149,12 @@ def _outcome(outs: Outs, k: int, before: Law, step: Step, target: float) -> Outc
     missing = code != _results.OK or bool(np.all(np.isnan(step.y)))
     seen = () if missing else (Seen(step.y, step.t, step.row),)
     none = np.zeros(0)
-    log_masses = outs.nodes.log_v[k]
+    log_masses = np.asarray(outs.nodes.log_v[k])
     law = Law(
         before.as_source(step.t, step.row, target),
         seen,
         float(outs.log_norm[k]),
-        outs.nodes.x[k],
+        np.asarray(outs.nodes.x[k]),
         log_masses,
         np.concatenate([_levels(len(log_masses)), outs.nodes.carried[k][None]]),
         none,
@@ -169,11 +170,15 @@ def _outcome(outs: Outs, k: int, before: Law, step: Step, target: float) -> Outc
     return Outcome(law, 0.0 if missing else log_norm, log_norm if missing else 0.0, code)
 
 
+def _carry(x: np.ndarray, log_v: np.ndarray, carried: np.ndarray) -> Nodes:
+    return Nodes(jnp.asarray(x), jnp.asarray(log_v), jnp.asarray(carried))
+
+
 def _equispaced(values: Values, law: Law, num: int, target: float) -> Nodes | None:
     """A law on equispaced nodes; None if they do not hold it."""
     weights = equispaced(num)
     if not law.has_panels and len(law.nodes) == num:
-        return Nodes(law.nodes, law.log_masses, law.ratios[2])
+        return _carry(law.nodes, law.log_masses, law.ratios[2])
     if not law.has_panels:
         return None
     x = np.linspace(law.lower[0], law.upper[-1], num)
@@ -183,7 +188,7 @@ def _equispaced(values: Values, law: Law, num: int, target: float) -> Nodes | No
     if not abs(total - 1) < 4 * target:
         return None
     with np.errstate(divide="ignore"):
-        return Nodes(x, np.log(masses / total), carried)
+        return _carry(x, np.log(masses / total), carried)
 
 
 def _trace(

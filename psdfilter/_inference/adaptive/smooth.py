@@ -1,7 +1,7 @@
 """Smoothing on the nodes of the filter, paths drawn backwards, and forecasts.
 
 P(x_{t-1} = u_m | x_t = x_j, y) = v_m Q(u_m, x_j) / p(x_j): the filter's own shares. Summed over
-smoothed masses of x_t they are smoothed masses of x_{t-1}: positive, and of sum one by construction.
+smoothed masses of x_t they are smoothed masses of x_{t-1}: positive, and of sum one.
 """
 
 from typing import NamedTuple

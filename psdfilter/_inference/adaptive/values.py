@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..._checks import is_concrete
 from ..._statespace.model import (
     AdditiveGaussian,
     Inputs,
@@ -157,7 +158,7 @@ def _noise(matrix: Float[Array, "p p"]) -> Noise:
     """Variances if they are independent for certain: one coordinate, or a matrix looked at."""
     if matrix.shape[0] == 1:
         return Noise(matrix[0])
-    if isinstance(matrix, jax.core.Tracer):
+    if not is_concrete(matrix):
         return Noise(matrix)
     values = np.asarray(matrix)
     if np.count_nonzero(values - np.diag(np.diag(values))) == 0:
