@@ -1,0 +1,200 @@
+"""Whole series in one compiled scan: equispaced nodes in a window chosen at every step.
+
+A step whose estimate misses stops the scan: the steps after it cost nothing and are left to others.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ... import _results
+from .rules import LEAST_SHARE, equispaced
+from .tables import shares_of
+from .values import Parts
+
+# Points of a look at the window.
+_LOOK = 33
+# Looks at a window known by means and noise, and at a box: each narrows at most 16-fold.
+_LOOKS, _BOX_LOOKS = 2, 4
+# Nats below its end within which the likelihood between two nodes must stay.
+_HIDDEN = 1.0
+# Outermost nodes on each side; what comes from them in the next step may have more outside.
+_EDGE = 2
+
+
+class Nodes(NamedTuple):
+    """Carry of the scan: nodes, log masses, error carried over masses."""
+
+    x: Float[Array, " n"]
+    log_v: Float[Array, " n"]
+    carried: Float[Array, " n"]
+
+
+class Settings(NamedTuple):
+    """Numbers of a run; none of them is compiled in."""
+
+    lower: Float[Array, ""]  # the support; infinite where there is none
+    upper: Float[Array, ""]
+    reach: Float[Array, ""]  # noise sds that a window extends
+    cut: Float[Array, ""]  # nats below the highest value where windows end
+    local: Float[Array, ""]  # largest error of one step
+    total: Float[Array, ""]  # largest error accumulated
+
+
+class Rows(NamedTuple):
+    """Steps of a series, filled up with ones that are not used."""
+
+    ys: Float[Array, "t p"]
+    steps: Array
+    rows: Any
+    used: Array
+
+
+class Outs(NamedTuple):
+    """What a step leaves behind."""
+
+    nodes: Nodes
+    log_norm: Array
+    offset: Array
+    error: Array  # accumulated
+    local: Array
+    sampling: Array
+    edge: Array
+    good: Array
+
+
+def _embedded(fine: Array, coarse: Array) -> Array:
+    d, other = jnp.abs(fine), jnp.abs(coarse)
+    rho = d / jnp.maximum(other, 1e-290)
+    ratio = jnp.where(rho < 0.5, rho / (1 - jnp.minimum(rho, 0.5)), 1.0)
+    return d * jnp.maximum(ratio, LEAST_SHARE)
+
+
+def _finite(logs: Array) -> Array:
+    return jnp.where(jnp.isnan(logs), -jnp.inf, logs)
+
+
+def _log_g(parts: Parts, x: Array, row: Rows, missing: Array) -> Array:
+    return jnp.where(missing, 0.0, _finite(parts.log_g(x, row.ys, row.steps, row.rows)))
+
+
+def _window(
+    parts: Parts, nodes: Nodes, row: Rows, missing: Array, settings: Settings
+) -> tuple[Array, Array]:
+    """Where p G is, by looks at it on few points with every fourth old node."""
+    lower, upper = settings.lower, settings.upper
+    looks = _BOX_LOOKS
+    if parts.moved is not None:
+        looks = _LOOKS
+        means = parts.means(nodes.x, row.steps, row.rows)
+        held = (nodes.log_v > jnp.max(nodes.log_v) - 2 * settings.cut) & jnp.isfinite(means)
+        far = settings.reach * jnp.sqrt(parts.moved.variance)
+        lower = jnp.maximum(lower, jnp.min(jnp.where(held, means, jnp.inf)) - far)
+        upper = jnp.minimum(upper, jnp.max(jnp.where(held, means, -jnp.inf)) + far)
+    few, log_few = nodes.x[::4], nodes.log_v[::4]
+
+    def look(_, ends):
+        low, high = ends
+        x = low + (high - low) * jnp.linspace(0.0, 1.0, _LOOK)
+        logs = parts.log_q(few, x, row.steps, row.rows) + log_few[:, None]
+        logs = jax.nn.logsumexp(_finite(logs), axis=0) + _log_g(parts, x, row, missing)
+        high_enough = _finite(logs) > jnp.max(_finite(logs)) - settings.cut
+        first = jnp.maximum(jnp.argmax(high_enough) - 1, 0)
+        last = jnp.minimum(_LOOK - jnp.argmax(high_enough[::-1]), _LOOK - 1)
+        return x[first], x[last]
+
+    return jax.lax.fori_loop(0, looks, look, (lower, upper))
+
+
+def _step(parts: Parts, nodes: Nodes, row: Rows, settings: Settings) -> Outs:
+    num = nodes.x.size
+    levels = jnp.asarray(equispaced(num))
+    missing = jnp.all(jnp.isnan(row.ys)) | jnp.any(jnp.isinf(row.ys))
+    low, high = _window(parts, nodes, row, missing, settings)
+    x = low + (high - low) * jnp.linspace(0.0, 1.0, num)
+    h = (high - low) / (num - 1)
+    shares, log_p = shares_of(parts.log_q(nodes.x, x, row.steps, row.rows), nodes.log_v)
+    log_g = _log_g(parts, x, row, missing)
+    logs = _finite(log_p + log_g)
+    top = jnp.max(logs)
+    top = jnp.where(jnp.isfinite(top), top, 0.0)
+    f = jnp.exp(logs - top)
+    sums = h * (levels @ f)
+    total = jnp.where(sums[0] > 0, sums[0], 1.0)
+    v = h * levels[0] * f / total
+    ratios = jnp.concatenate([levels[1:] / levels[:1], nodes.carried[None]])
+    error, local, shape, offset = _errors(ratios @ shares, v)
+    sampling = _embedded(sums[0] - sums[1], sums[1] - sums[2]) / total
+    sampling += _hidden(parts, (x, log_p, logs), row, missing)
+    edge = _edge_mass(settings, x, f * h / total) + _edge_mass(settings, nodes.x, shares @ v)
+    out = Nodes(x, jnp.where(v > 0, jnp.log(v), -jnp.inf), shape)
+    own = local + sampling + edge
+    good = (own <= settings.local) & (error <= settings.total) & (sums[0] > 0)
+    return Outs(out, jnp.log(total) + top, offset, error, local, sampling, edge, good)
+
+
+def _errors(companions: Float[Array, "3 n"], v: Float[Array, " n"]):
+    """Errors inherited and made, as in `state.law_of`."""
+    fine, coarse = 1 - companions[0], companions[0] - companions[1]
+    own, inherited = jnp.sign(fine) * _embedded(fine, coarse), companions[2]
+    local = v @ jnp.abs(own - v @ own)
+    error = v @ jnp.abs(inherited - v @ inherited) + local
+    sign = jnp.where(inherited == 0, jnp.sign(own), jnp.sign(inherited))
+    shape = sign * (jnp.abs(inherited) + jnp.abs(own))
+    offset = v @ shape
+    return error, local, shape - offset, offset
+
+
+def _hidden(parts: Parts, values: tuple[Array, Array, Array], row: Rows, missing: Array) -> Array:
+    """One if the likelihood between two nodes shows what the nodes do not."""
+    x, log_p, logs = values
+    middle = 0.5 * (x[1:] + x[:-1])
+    between = 0.5 * (log_p[1:] + log_p[:-1]) + _log_g(parts, middle, row, missing)
+    gap = jnp.max(_finite(between)) - jnp.max(logs)
+    return jnp.where(gap > _HIDDEN, 1.0, 0.0)
+
+
+def _edge_mass(settings: Settings, x: Array, mass: Array) -> Array:
+    """Mass at the outermost nodes, unless the support ends there."""
+    inner = 1e-9 * (x[-1] - x[0])
+    left = jnp.where(x[0] > settings.lower + inner, jnp.sum(mass[:_EDGE]), 0.0)
+    right = jnp.where(x[-1] < settings.upper - inner, jnp.sum(mass[-_EDGE:]), 0.0)
+    return left + right
+
+
+@partial(jax.jit, static_argnames="static")
+def _scan(dynamic: Parts, static: Parts, nodes: Nodes, rows: Rows, settings: Settings) -> Outs:
+    parts: Parts = eqx.combine(dynamic, static)
+    blank = jax.eval_shape(lambda: _step(parts, nodes, _row(rows, 0), settings))
+    nothing = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), blank)
+
+    def body(carry, row):
+        state, going = carry
+        go = going & row.used
+        out = jax.lax.cond(go, lambda: _step(parts, state, row, settings), lambda: nothing)
+        keep = go & out.good
+        state = jax.tree.map(lambda a, b: jnp.where(keep, a, b), out.nodes, state)
+        return (state, going & (out.good | ~row.used)), out
+
+    _, outs = jax.lax.scan(body, (nodes, jnp.asarray(True)), rows)
+    return outs
+
+
+def _row(rows: Rows, index: int) -> Rows:
+    return jax.tree.map(lambda a: a[index], rows)
+
+
+def run_fast(parts: Parts, nodes: Nodes, rows: Rows, settings: Settings) -> Outs:
+    """Steps until the first that misses; `good` says how far it went."""
+    dynamic, static = eqx.partition(parts, eqx.is_array)
+    return _scan(dynamic, static, nodes, rows, settings)
+
+
+def code_of(y: np.ndarray) -> int:
+    """BAD_OBSERVATION for infinities, else OK."""
+    return _results.BAD_OBSERVATION if bool(np.any(np.isinf(y))) else _results.OK

@@ -1,0 +1,101 @@
+"""Quadrature rules with coarser rules inside: what the error estimates are made of."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+# Gauss' rule of 3 nodes, Kronrod's extension to 7, Patterson's to 15 (positive halves): degrees of
+# exactness 5, 11 and 23, all weights positive.
+_PATTERSON = (
+    0.993831963212755022208512841308,
+    0.960491268708020283423507092629,
+    0.888459232872256998890420167258,
+    0.774596669241483377035853079956,
+    0.621102946737226402940687443816,
+    0.434243749346802558002071502844,
+    0.223386686428966881628203986843,
+)
+
+PANEL = 2 * len(_PATTERSON) + 1
+
+
+class NestedRule(NamedTuple):
+    """Nodes on (-1, 1), and the weights of three rules on them, zero where a node is not used."""
+
+    nodes: np.ndarray  # (k,)
+    weights: np.ndarray  # (3, k), finest first
+
+
+@lru_cache(maxsize=1)
+def patterson() -> NestedRule:
+    """The nested rules of 15, 7 and 3 nodes."""
+    nodes = np.array([-z for z in _PATTERSON] + [0.0] + list(_PATTERSON[::-1]))
+    weights = np.zeros((3, PANEL))
+    for level, used in enumerate((np.arange(15), np.arange(1, 15, 2), np.array([3, 7, 11]))):
+        weights[level, used] = _interpolatory(nodes[used])
+    return NestedRule(nodes, weights)
+
+
+def _interpolatory(nodes: np.ndarray) -> np.ndarray:
+    """Weights that integrate all polynomials below the number of nodes over (-1, 1)."""
+    num = len(nodes)
+    moments = np.zeros(num)
+    moments[0] = 2.0
+    return np.linalg.solve(np.polynomial.legendre.legvander(nodes, num - 1).T, moments)
+
+
+# Newton's backward differences that end a sum: Gregory's coefficients.
+_GREGORY = (1 / 2, 1 / 12, 1 / 24, 19 / 720, 3 / 160, 863 / 60480)
+
+
+@lru_cache(maxsize=16)
+def equispaced(num: int) -> np.ndarray:
+    """Weights (3, num) for nodes 0, 1, ..., num - 1: all of them, every second, every fourth.
+
+    Trapezoids with Gregory's end corrections: of spectral accuracy for what vanishes at both ends,
+    of order 7 for what is smooth up to a cut.
+    """
+    if (num - 1) % 4 != 0 or num < 49:
+        raise ValueError(f"num must be 4 k + 1 and at least 49, got {num}")
+    weights = np.zeros((3, num))
+    for level, stride in enumerate((1, 2, 4)):
+        weights[level, ::stride] = stride * _gregory((num - 1) // stride + 1)
+    return weights
+
+
+def _gregory(num: int) -> np.ndarray:
+    """sum_k f_k - sum_j G_j (nabla^j f_N + (-1)^j Delta^j f_0), unit spacing."""
+    weights = np.ones(num)
+    for order, coefficient in enumerate(_GREGORY):
+        row = np.array([(-1.0) ** k * _binomial(order, k) for k in range(order + 1)])
+        weights[: order + 1] -= coefficient * row
+        weights[num - order - 1 :] -= coefficient * row[::-1]
+    return weights
+
+
+def _binomial(n: int, k: int) -> float:
+    out = 1.0
+    for i in range(k):
+        out = out * (n - i) / (i + 1)
+    return out
+
+
+# Least share of |I_h - I_2h| that counts: at a kink two rules agree by chance for some x, and the
+# ratio of two differences then says nothing. Measured on Laplace noise: without it one step was off
+# by 40 times its estimate.
+LEAST_SHARE = 0.05
+
+
+def embedded_error(fine: np.ndarray, coarse: np.ndarray) -> np.ndarray:
+    """d rho / (1 - rho), rho = d / d': the error of a rule from two differences of nested rules.
+
+    d = |I_h - I_2h| is the error of the coarser rule, d' = |I_2h - I_4h| that of the coarsest;
+    their ratio goes on. Never more than d, which it is for rules that do not converge, and not less
+    than a share of it.
+    """
+    d, other = np.abs(fine), np.abs(coarse)
+    # rho >= 1/2: d rho / (1 - rho) >= d
+    rho = np.minimum(d, other) / np.maximum(other, 1e-290)
+    ratio = np.where(rho < 0.5, rho / (1 - np.minimum(rho, 0.5)), 1.0)
+    return d * np.maximum(ratio, LEAST_SHARE)

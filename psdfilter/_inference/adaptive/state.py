@@ -1,0 +1,158 @@
+"""The law of the state at one time: nodes, masses, and how to evaluate it between them."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from ... import _results
+from ..._statespace.model import Inputs
+from .pairs import corrected, smooth_panels
+from .panels import Field, Panels, level_ratios
+from .rules import embedded_error
+from .tables import Seen, Source, Values
+
+
+class Law(NamedTuple):
+    """p(x) = prod_i G(x, y_i) sum_m v_m Q(u_m, x) / norm,  or with the prior for the sum.
+
+    `source` are the nodes before the last transition, None for the prior; `seen` the observations
+    since. `error` is the total variation error accumulated so far, `local` this step's own.
+    """
+
+    source: Source | None
+    seen: tuple[Seen, ...]
+    log_norm: float
+    nodes: Float[np.ndarray, " n"]
+    log_masses: Float[np.ndarray, " n"]
+    ratios: Float[np.ndarray, "3 n"]
+    lower: Float[np.ndarray, " k"]  # panels; empty where nodes come without
+    upper: Float[np.ndarray, " k"]
+    offset: float  # mean of the relative error
+    error: float
+    local: float
+    sampling: float  # error of int p = 1 by the rule: not inherited
+    code: int
+    target: float  # what errors of one step were held to
+    before: "Law | None" = None  # an intermediate law, where several transitions came at once
+
+    @property
+    def masses(self) -> np.ndarray:
+        """w p at the nodes, of sum one."""
+        return np.exp(self.log_masses)
+
+    @property
+    def has_panels(self) -> bool:
+        """Whether nodes come in panels, so that they can be refined."""
+        return len(self.lower) > 0
+
+    def as_source(self, t: int, row: Inputs, target: float) -> Source:
+        """The measure that the next transition, into step t, starts from."""
+        smooth = None
+        if self.has_panels:
+            smooth = smooth_panels(self.lower, self.upper, self.log_masses, target)
+        return Source(self.nodes, self.log_masses, self.ratios, smooth, t, row)
+
+
+def relative_errors(ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Inherited and own error of a prediction, relative to it, from its companions (3, m)."""
+    fine, coarse = 1 - ratios[0], ratios[0] - ratios[1]
+    return ratios[2], np.sign(fine) * embedded_error(fine, coarse)
+
+
+def depth_of(target: float) -> float:
+    """Nats below the highest value where a law has mass that counts."""
+    return float(np.log(1e4 / target))
+
+
+def field_of(
+    values: Values,
+    source: Source | None,
+    seen: tuple[Seen, ...],
+    target: float,
+) -> Field:
+    """log of the unnormalised law at points, and the prediction's companions.
+
+    Rough transitions are integrated anew only where the law has mass, as far as it is known.
+    """
+    top = -np.inf
+    cut = depth_of(target)
+
+    def field(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        nonlocal top
+        logs = np.zeros(len(x))
+        for one in seen:
+            logs = logs + values.log_likelihood(x, one)
+        if source is None:
+            logs = _no_nan(logs + values.log_prior(x))
+            return logs, np.concatenate([np.ones((2, len(x))), np.zeros((1, len(x)))])
+        sums = values.push(source, x)
+        both = _no_nan(logs + sums.log_p)
+        top = max(top, float(np.max(both)))
+        log_p, ratios = corrected(values, source, x, sums, both > top - cut, target)
+        return _no_nan(logs + log_p), ratios
+
+    return field
+
+
+def _no_nan(logs: np.ndarray) -> np.ndarray:
+    return np.where(np.isnan(logs), -np.inf, logs)
+
+
+def evaluate(values: Values, law: Law, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """log p(x_j), and the relative error carried there."""
+    logs, ratios = field_of(values, law.source, law.seen, law.target)(x)
+    inherited, own = relative_errors(ratios)
+    return logs - law.log_norm, together(inherited, own) - law.offset
+
+
+def together(inherited: np.ndarray, own: np.ndarray) -> np.ndarray:
+    """Two relative errors as one that has the size of both: they may not cancel."""
+    sign = np.where(inherited == 0, np.sign(own), np.sign(inherited))
+    return sign * (np.abs(inherited) + np.abs(own))
+
+
+def law_of(source: Source | None, seen: tuple[Seen, ...], panels: Panels, target: float) -> Law:
+    """Bayes' rule on panels, with its errors.
+
+    The relative error of the density is |c| + |l| with the sign of c, less its mean: c inherited
+    through the transition, l from the quadrature over old nodes.
+    """
+    found = np.isfinite(panels.log_total)
+    if not found:
+        return atom(float(panels.nodes[0]))._replace(
+            source=source, seen=seen, log_norm=-np.inf, code=_results.NO_MASS
+        )
+    masses = panels.masses
+    inherited, own = relative_errors(panels.flat_extras)
+    passed = float(masses @ np.abs(inherited - masses @ inherited))
+    local = float(masses @ np.abs(own - masses @ own))
+    shape = together(inherited, own)
+    mean = float(masses @ shape)
+    ratios = np.concatenate([level_ratios(len(panels.lower)), (shape - mean)[None]])
+    sampling = float(np.sum(panels.errors)) + panels.dropped
+    return Law(
+        source,
+        seen,
+        panels.log_total,
+        panels.nodes,
+        panels.log_masses,
+        ratios,
+        panels.lower,
+        panels.upper,
+        mean,
+        passed + local,
+        local,
+        sampling,
+        _results.OK,
+        target,
+    )
+
+
+def atom(x: float) -> Law:
+    """A state known exactly."""
+    none = np.zeros(0)
+    nodes, ratios = np.array([x]), np.array([[1.0], [1.0], [0.0]])
+    return Law(
+        None, (), 0.0, nodes, np.zeros(1), ratios, none, none, 0.0, 0.0, 0.0, 0.0, _results.OK, 1e-3
+    )

@@ -1,0 +1,312 @@
+"""Sums over old nodes at new points, compiled once for a few sizes, or on the host.
+
+All sums are in logs, shifted by their maximum at each point: a point fifty standard deviations out
+has a value like any other.
+"""
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..._statespace.model import Inputs, StateSpaceModel, call
+from .rules import PANEL, embedded_error
+from .values import Parts, parts_of
+
+if TYPE_CHECKING:
+    from .pairs import Smooth
+
+# Sizes that arrays are filled up to, in nodes: few, so that few programs are compiled.
+_OLD_SIZES = tuple(PANEL * k for k in (16, 64, 256))
+_NEW_SIZES = tuple(PANEL * k for k in (4, 16, 64))
+_PAIR_SIZES = (2**12, 2**15)
+
+
+class Source(NamedTuple):
+    """A measure sum_m v_m delta(u_m), the transition out of it, and its coarser companions.
+
+    `ratios` are, relative to v, the masses of the two coarser rules and those of the error carried
+    so far.
+    """
+
+    nodes: Float[np.ndarray, " n"]
+    log_masses: Float[np.ndarray, " n"]
+    ratios: Float[np.ndarray, "3 n"]
+    smooth: "Smooth | None"  # panels as polynomials; None for nodes without panels
+    t: int
+    row: Inputs
+
+
+class Sums(NamedTuple):
+    """Sums over old nodes at new points."""
+
+    log_p: Float[np.ndarray, " m"]
+    companions: Float[np.ndarray, "3 m"]  # the coarser rules and the error carried, over p
+    shares: Float[np.ndarray, "3 k m"]  # of old panels in p, by the three rules
+    errors: Float[np.ndarray, "k m"]  # of old panels, over p
+
+
+class Seen(NamedTuple):
+    """One observation and what belongs to it."""
+
+    y: Float[np.ndarray, " p"]
+    t: int
+    row: Inputs
+
+
+class Values(Protocol):
+    """Where values come from: a compiled model or a NumPy one."""
+
+    def push(self, source: Source, x: np.ndarray) -> Sums:
+        """p(x_j) = sum_m v_m Q(u_m, x_j) and what comes with it."""
+        ...
+
+    def pull(self, source: Source, x: np.ndarray, omega: np.ndarray) -> np.ndarray:
+        """v_m sum_j Q(u_m, x_j) omega_j / p(x_j): masses of old nodes, given new ones (n,)."""
+        ...
+
+    def log_q_pairs(self, u: np.ndarray, x: np.ndarray, t: int, row: Inputs) -> np.ndarray:
+        """log Q(u_i, x_i)."""
+        ...
+
+    def log_prior(self, x: np.ndarray) -> np.ndarray:
+        """log p_0(x_j)."""
+        ...
+
+    def log_likelihood(self, x: np.ndarray, seen: Seen) -> np.ndarray:
+        """log G(x_j, y)."""
+        ...
+
+    def log_q(self, u: np.ndarray, x: np.ndarray, t: int, row: Inputs) -> np.ndarray:
+        """log Q(u_i, x_j)."""
+        ...
+
+    def means(self, source: Source) -> np.ndarray | None:
+        """f(u_m), where the noise is additive and Gaussian."""
+        ...
+
+
+def _combine(dynamic: Parts, static: Parts) -> Parts:
+    return eqx.combine(dynamic, static)
+
+
+def shares_of(
+    log_q: Float[Array, "n m"], log_v: Float[Array, " n"]
+) -> tuple[Float[Array, "n m"], Float[Array, " m"]]:
+    """v_m Q(u_m, x_j) / p(x_j), and log p(x_j)."""
+    logs = log_q + log_v[:, None]
+    logs = jnp.where(jnp.isnan(logs), -jnp.inf, logs)
+    peak = jnp.max(logs, axis=0)
+    safe = jnp.where(jnp.isfinite(peak), peak, 0.0)
+    terms = jnp.exp(logs - safe[None, :])
+    total = jnp.sum(terms, axis=0)
+    return terms / jnp.where(total > 0, total, 1.0)[None, :], safe + jnp.log(total)
+
+
+@partial(jax.jit, static_argnames=("static", "panels"))
+def _push(dynamic, static, panels, u, log_v, ratios, x, t, row):
+    shares, log_p = shares_of(_combine(dynamic, static).log_q(u, x, t, row), log_v)
+    companions = ratios @ shares
+    if not panels:
+        return log_p, companions, None
+    levels = jnp.concatenate([jnp.ones((1, u.size)), ratios[:2]]).reshape(3, -1, PANEL)
+    groups = shares.reshape(-1, PANEL, x.size)
+    return log_p, companions, jnp.einsum("lkp,kpm->lkm", levels, groups)
+
+
+@partial(jax.jit, static_argnames="static")
+def _pull(dynamic, static, u, log_v, x, omega, t, row):
+    return shares_of(_combine(dynamic, static).log_q(u, x, t, row), log_v)[0] @ omega
+
+
+@partial(jax.jit, static_argnames="static")
+def _log_q_pairs(dynamic, static, u, x, t, row):
+    parts = _combine(dynamic, static)
+    return jax.vmap(lambda a, b: parts.log_q(a[None], b[None], t, row)[0, 0])(u, x)
+
+
+@partial(jax.jit, static_argnames="static")
+def _log_prior(dynamic, static, x):
+    return _combine(dynamic, static).log_p0(x)
+
+
+@partial(jax.jit, static_argnames="static")
+def _log_likelihood(dynamic, static, x, y, t, row):
+    return _combine(dynamic, static).log_g(x, y, t, row)
+
+
+@partial(jax.jit, static_argnames="static")
+def _log_q(dynamic, static, u, x, t, row):
+    return _combine(dynamic, static).log_q(u, x, t, row)
+
+
+@partial(jax.jit, static_argnames="static")
+def _means(dynamic, static, u, t, row):
+    return _combine(dynamic, static).means(u, t, row)
+
+
+def _size(num: int, sizes: tuple[int, ...]) -> int:
+    return next((size for size in sizes if size >= num), -(-num // sizes[-1]) * sizes[-1])
+
+
+def _filled(array: np.ndarray, size: int, value: float) -> np.ndarray:
+    pad = [(0, 0)] * (array.ndim - 1) + [(0, size - array.shape[-1])]
+    return np.pad(array, pad, constant_values=value)
+
+
+class CompiledValues:
+    """Values of a JAX model."""
+
+    def __init__(self, ssm: StateSpaceModel):
+        self.parts = parts_of(ssm)
+        self.dynamic, self.static = eqx.partition(self.parts, eqx.is_array)
+
+    def push(self, source: Source, x: np.ndarray) -> Sums:
+        old, panels = self._old(source), source.smooth is not None
+        outs = [
+            _push(self.dynamic, self.static, panels, *old, block, source.t, source.row)
+            for block in self._blocks(x)
+        ]
+        log_p = np.concatenate([np.asarray(o[0]) for o in outs])[: len(x)]
+        companions = np.concatenate([np.asarray(o[1]) for o in outs], axis=1)[:, : len(x)]
+        num = len(source.nodes) // PANEL if panels else 0
+        shares = np.zeros((3, 0, len(x)))
+        if panels:
+            shares = np.concatenate([np.asarray(o[2]) for o in outs], axis=2)[:, :num, : len(x)]
+        return Sums(log_p, companions, shares, _panel_errors(shares))
+
+    def pull(self, source: Source, x: np.ndarray, omega: np.ndarray) -> np.ndarray:
+        u, log_v, _ = self._old(source)
+        total, start = np.zeros(len(u)), 0
+        for block in self._blocks(x):
+            part = omega[start : start + len(block)]
+            part = _filled(part, len(block), 0.0)
+            start += len(block)
+            total += np.asarray(
+                _pull(self.dynamic, self.static, u, log_v, block, part, source.t, source.row)
+            )
+        return total[: len(source.nodes)]
+
+    def log_q_pairs(self, u: np.ndarray, x: np.ndarray, t: int, row: Inputs) -> np.ndarray:
+        size, outs = _PAIR_SIZES[-1], []
+        for k in range(0, len(u), size):
+            old, new = u[k : k + size], x[k : k + size]
+            full = _size(len(old), _PAIR_SIZES)
+            old, new = _filled(old, full, old[-1]), _filled(new, full, new[-1])
+            outs.append(np.asarray(_log_q_pairs(self.dynamic, self.static, old, new, t, row)))
+        return _no_nan(np.concatenate(outs)[: len(u)])
+
+    def log_prior(self, x: np.ndarray) -> np.ndarray:
+        return self._each(lambda block: _log_prior(self.dynamic, self.static, block), x)
+
+    def log_likelihood(self, x: np.ndarray, seen: Seen) -> np.ndarray:
+        y, t, row = seen
+        return self._each(
+            lambda block: _log_likelihood(self.dynamic, self.static, block, y, t, row), x
+        )
+
+    def log_q(self, u: np.ndarray, x: np.ndarray, t: int, row: Inputs) -> np.ndarray:
+        old = _filled(u, _size(len(u), _OLD_SIZES), u[-1])
+        outs = [
+            np.asarray(_log_q(self.dynamic, self.static, old, block, t, row))
+            for block in self._blocks(x)
+        ]
+        return _no_nan(np.concatenate(outs, axis=1)[: len(u), : len(x)])
+
+    def means(self, source: Source) -> np.ndarray | None:
+        if self.dynamic.moved is None:
+            return None
+        u = self._old(source)[0]
+        out = _means(self.dynamic, self.static, u, source.t, source.row)
+        return np.asarray(out)[: len(source.nodes)]
+
+    def _each(self, fn: Any, x: np.ndarray) -> np.ndarray:
+        outs = [np.asarray(fn(block)) for block in self._blocks(x)]
+        return _no_nan(np.concatenate(outs)[: len(x)])
+
+    def _blocks(self, x: np.ndarray) -> list[np.ndarray]:
+        size = _NEW_SIZES[-1]
+        blocks = [x[k : k + size] for k in range(0, len(x), size)]
+        return [_filled(b, _size(len(b), _NEW_SIZES), b[-1]) for b in blocks]
+
+    def _old(self, source: Source) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        size = _size(len(source.nodes), _OLD_SIZES)
+        return (
+            _filled(source.nodes, size, source.nodes[-1]),
+            _filled(source.log_masses, size, -np.inf),
+            _filled(source.ratios, size, 0.0),
+        )
+
+
+class HostValues:
+    """Values of a NumPy model, `vectorized=True`: functions of points (n, 1)."""
+
+    def __init__(self, ssm: StateSpaceModel):
+        self.ssm = ssm
+
+    def push(self, source: Source, x: np.ndarray) -> Sums:
+        terms, log_p = self._shares(source, x)
+        shares = np.zeros((3, 0, len(x)))
+        if source.smooth is not None:
+            levels = np.concatenate([np.ones((1, len(source.nodes))), source.ratios[:2]])
+            groups = terms.reshape(-1, PANEL, len(x))
+            shares = np.einsum("lkp,kpm->lkm", levels.reshape(3, -1, PANEL), groups)
+        return Sums(log_p, source.ratios @ terms, shares, _panel_errors(shares))
+
+    def pull(self, source: Source, x: np.ndarray, omega: np.ndarray) -> np.ndarray:
+        return self._shares(source, x)[0] @ omega
+
+    def log_q_pairs(self, u: np.ndarray, x: np.ndarray, t: int, row: Inputs) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            value = call(self.ssm.log_transition, u[:, None], x[:, None], t=t, inputs=row)
+        return self._logs(value, len(u))
+
+    def log_prior(self, x: np.ndarray) -> np.ndarray:
+        return self._logs(call(self.ssm.log_prior, x[:, None]), len(x))
+
+    def log_likelihood(self, x: np.ndarray, seen: Seen) -> np.ndarray:
+        ys = np.broadcast_to(seen.y, (len(x), len(seen.y)))
+        with np.errstate(all="ignore"):
+            value = call(self.ssm.log_observation, x[:, None], ys, t=seen.t, inputs=seen.row)
+        return self._logs(value, len(x))
+
+    def log_q(self, u: np.ndarray, x: np.ndarray, t: int, row: Inputs) -> np.ndarray:
+        old = np.repeat(u, len(x))[:, None]
+        new = np.tile(x, len(u))[:, None]
+        with np.errstate(all="ignore"):
+            value = call(self.ssm.log_transition, old, new, t=t, inputs=row)
+        return self._logs(value, len(old)).reshape(len(u), len(x))
+
+    def means(self, source: Source) -> np.ndarray | None:
+        del source
+        return None
+
+    def _shares(self, source: Source, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        logs = self.log_q(source.nodes, x, source.t, source.row) + source.log_masses[:, None]
+        peak = logs.max(axis=0)
+        safe = np.where(np.isfinite(peak), peak, 0.0)
+        terms = np.exp(logs - safe[None, :])
+        total = terms.sum(axis=0)
+        with np.errstate(divide="ignore"):
+            return terms / np.where(total > 0, total, 1.0)[None, :], safe + np.log(total)
+
+    @staticmethod
+    def _logs(value: Any, num: int) -> np.ndarray:
+        return _no_nan(np.asarray(value, dtype=float).reshape(num))
+
+
+def _panel_errors(shares: np.ndarray) -> np.ndarray:
+    return embedded_error(shares[0] - shares[1], shares[1] - shares[2])
+
+
+def _no_nan(logs: np.ndarray) -> np.ndarray:
+    return np.where(np.isnan(logs), -np.inf, logs)
+
+
+def values_of(ssm: StateSpaceModel) -> Values:
+    """Where the values of a model come from."""
+    return HostValues(ssm) if ssm.vectorized else CompiledValues(ssm)

@@ -1,0 +1,113 @@
+"""The adaptive engine against dense references and Kalman's filter, which share no code with it."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from psdfilter._inference.adaptive import laws, online, rules, smooth
+from psdfilter._inference.adaptive.reach import frame_of
+from psdfilter._inference.adaptive.run import make_plan, run
+from psdfilter._inference.adaptive.state import evaluate
+from psdfilter._inference.adaptive.tables import values_of
+
+_spec = importlib.util.spec_from_file_location(
+    "adaptive_models", Path(__file__).with_name("models.py")
+)
+models = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(models)
+
+# The dense reference is of first order where Q jumps, and underflows at 50 standard deviations.
+JUMPING = {"uniform", "exponential"}
+QUICK = ["cubic_walk", "student3", "two_modes", "threshold_f", "one_step", "outlier_6"]
+
+
+def _run(case, tol):
+    num = len(case.ys)
+    plan = make_plan(case.ssm, tol)
+    return run(case.ssm, plan, case.ys, np.arange(1, num + 1), np.ones(num, dtype=int))
+
+
+def _errors(case, trace):
+    ref, log_z, x, h = models.dense(case)
+    values = values_of(case.ssm)
+    found = [np.exp(evaluate(values, law, x)[0]) for law in trace.laws]
+    return np.sum(np.abs(np.array(found) - ref), axis=1) * h, log_z
+
+
+def _never_silent(name, tol):
+    case = models.REGISTRY[name]()
+    trace = _run(case, tol)
+    tv, _ = _errors(case, trace)
+    slack = 3e-3 if name in JUMPING else 0.0
+    assert np.all((tv <= 3 * tol + slack) | (trace.codes != 0))
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_right_or_loud(name):
+    _never_silent(name, 1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tol", [1e-2, 1e-3, 1e-5])
+@pytest.mark.parametrize("name", sorted(set(models.REGISTRY) - {"outlier_50"}))
+def test_right_or_loud_everywhere(name, tol):
+    _never_silent(name, tol)
+
+
+def _kalman(ys):
+    mean, var, out = 0.0, 1.0, []
+    for y in ys[:, 0]:
+        mean, var = 0.9 * mean, 0.81 * var + 0.25
+        total = var + 0.25
+        log_z = -0.5 * ((y - mean) ** 2 / total + np.log(2 * np.pi * total))
+        mean, var = mean + var / total * (y - mean), var * (1 - var / total)
+        out.append((mean, var, log_z))
+    return np.array(out)
+
+
+@pytest.mark.slow
+def test_outliers_of_fifty_deviations_are_followed():
+    case = models.REGISTRY["outlier_50"]()
+    trace, truth = _run(case, 1e-3), _kalman(case.ys)
+    np.testing.assert_allclose(trace.mean[:, 0], truth[:, 0], atol=1e-4)
+    np.testing.assert_allclose(trace.log_masses, truth[:, 2], atol=1e-4)
+    assert np.all(trace.codes == 0)
+
+
+def test_nested_rules_have_their_degrees():
+    rule = rules.patterson()
+    for weights, degree in zip(rule.weights, (22, 10, 4), strict=True):
+        for power in range(0, degree + 1, 2):
+            assert abs(weights @ rule.nodes**power - 2 / (power + 1)) < 1e-13
+    x = np.linspace(0.0, 1.0, 65)
+    for weights in rules.equispaced(65):
+        assert abs(weights @ np.exp(x) / 64 - (np.e - 1)) < 1e-9
+
+
+def test_smoothing_laws_and_steps_agree():
+    case = models.REGISTRY["outlier_6"]()
+    case.ys = case.ys[:8]
+    trace, values = _run(case, 1e-3), values_of(case.ssm)
+    truth = _kalman(case.ys)
+    back = smooth.smooth(values, trace)
+    mean, var = truth[-1, 0], truth[-1, 1]
+    for k in range(len(truth) - 2, -1, -1):
+        gain = truth[k, 1] * 0.9 / (0.81 * truth[k, 1] + 0.25)
+        var = truth[k, 1] + gain**2 * (var - 0.81 * truth[k, 1] - 0.25)
+        mean = truth[k, 0] + gain * (mean - 0.9 * truth[k, 0])
+        assert abs(back.mean[k, 0] - mean) < 1e-3
+        assert abs(back.covariance[k, 0, 0] - var) < 1e-3
+    law = trace.laws[-1]
+    level = np.array([0.1, 0.5, 0.9])
+    np.testing.assert_allclose(laws.cdf(law, laws.quantile(law, level)), level, atol=1e-6)
+    paths = smooth.draw_paths(values, trace, np.random.default_rng(0), 4000)
+    assert abs(paths[:, 0].mean() - back.mean[0, 0]) < 6 * paths[:, 0].std() / 4000**0.5
+    plan = make_plan(case.ssm, 1e-3)
+    state = online.start(case.ssm, plan)
+    for y in case.ys:
+        state, _ = online.update(case.ssm, plan, online.predict(case.ssm, plan, state), y)
+    assert abs(state.log_likelihood - trace.log_masses.sum()) < 1e-3
+    ahead = smooth.forecast(values, frame_of(case.ssm), law, [(9, None)], 1e-4)
+    assert abs(ahead[0].masses @ ahead[0].nodes - 0.9 * truth[-1, 0]) < 1e-3
