@@ -1,5 +1,6 @@
 """Engines as objects with options of their own, for `learn(..., engine=...)`."""
 
+from ._inference.adaptive.engine import Adaptive
 from ._inference.closed.engine import Closed, Reference
 from ._inference.engine import AbstractEngine
 from ._inference.exact.engine import Exact
@@ -11,6 +12,7 @@ from ._inference.nodes.engine import Nodes
 __all__ = [
     "AbstractEngine",
     "AbstractModel",
+    "Adaptive",
     "Closed",
     "Exact",
     "Free",

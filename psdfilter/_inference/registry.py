@@ -1,6 +1,7 @@
 """All engines. A new one is a folder beside these and a line here."""
 
 from .ability import Ability, NotOffered
+from .adaptive.engine import Adaptive
 from .closed.engine import Closed, Reference
 from .engine import AbstractEngine
 from .exact.engine import Exact
@@ -11,7 +12,7 @@ from .nodes.engine import Nodes
 
 # In the order in which "auto" asks them whether they should be chosen.
 ENGINES: dict[str, type[AbstractEngine]] = {
-    kind.name: kind for kind in (Exact, Mixture, Nodes, Closed, Reference, Free)
+    kind.name: kind for kind in (Exact, Mixture, Nodes, Adaptive, Closed, Reference, Free)
 }
 
 

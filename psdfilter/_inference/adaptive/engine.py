@@ -54,7 +54,7 @@ class Adaptive(AbstractEngine):
         del ys, inputs
         started = time.perf_counter()
         plan = plan_for(tol)
-        notes = (("nodes at a time", f"{plan.capacity}, more where a step asks for them"),)
+        notes = (("nodes at a time", f"{plan.capacities[0]}, more where a step asks for them"),)
         seconds = time.perf_counter() - started
         report = Report(self.name, reason, tol, seconds, notes=notes)
         return AdaptiveModel(ssm=ssm, plan=plan, report=report)

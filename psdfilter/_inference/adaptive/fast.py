@@ -1,4 +1,4 @@
-"""Whole series in one compiled scan: equispaced nodes in a window chosen at every step.
+"""Whole series in one compiled scan: nodes in a window chosen at every step.
 
 A step whose estimate misses stops the scan: the steps after it cost nothing and are left to others.
 """
@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ... import _results
-from .rules import LEAST_SHARE, equispaced
+from .rules import LEAST_SHARE, scan_rule
 from .tables import shares_of
 from .values import Parts
 
@@ -111,13 +111,14 @@ def _window(
     return jax.lax.fori_loop(0, looks, look, (lower, upper))
 
 
-def _step(parts: Parts, nodes: Nodes, row: Rows, settings: Settings) -> Outs:
+def _step(parts: Parts, nodes: Nodes, row: Rows, settings: Settings, bounded: bool) -> Outs:
     num = nodes.x.size
-    levels = jnp.asarray(equispaced(num))
+    rule = scan_rule(num, bounded)
+    levels = jnp.asarray(rule.weights)
     missing = jnp.all(jnp.isnan(row.ys)) | jnp.any(jnp.isinf(row.ys))
     low, high = _window(parts, nodes, row, missing, settings)
-    x = low + (high - low) * jnp.linspace(0.0, 1.0, num)
-    h = (high - low) / (num - 1)
+    h = high - low
+    x = low + h * jnp.asarray(rule.nodes)
     shares, log_p = shares_of(parts.log_q(nodes.x, x, row.steps, row.rows), nodes.log_v)
     log_g = _log_g(parts, x, row, missing)
     logs = _finite(log_p + log_g)
@@ -131,7 +132,7 @@ def _step(parts: Parts, nodes: Nodes, row: Rows, settings: Settings) -> Outs:
     error, local, shape, offset = _errors(ratios @ shares, v)
     sampling = _embedded(sums[0] - sums[1], sums[1] - sums[2]) / total
     sampling += _hidden(parts, (x, log_p, logs), row, missing)
-    edge = _edge_mass(settings, x, f * h / total) + _edge_mass(settings, nodes.x, shares @ v)
+    edge = _edge_mass(settings, x, v) + _edge_mass(settings, nodes.x, shares @ v)
     out = Nodes(x, jnp.where(v > 0, jnp.log(v), -jnp.inf), shape)
     own = local + sampling + edge
     good = (own <= settings.local) & (error <= settings.total) & (sums[0] > 0)
@@ -167,16 +168,18 @@ def _edge_mass(settings: Settings, x: Array, mass: Array) -> Array:
     return left + right
 
 
-@partial(jax.jit, static_argnames="static")
-def _scan(dynamic: Parts, static: Parts, nodes: Nodes, rows: Rows, settings: Settings) -> Outs:
+@partial(jax.jit, static_argnames=("static", "bounded"))
+def _scan(
+    dynamic: Parts, static: Parts, nodes: Nodes, rows: Rows, settings: Settings, bounded: bool
+) -> Outs:
     parts: Parts = eqx.combine(dynamic, static)
-    blank = jax.eval_shape(lambda: _step(parts, nodes, _row(rows, 0), settings))
+    blank = jax.eval_shape(lambda: _step(parts, nodes, _row(rows, 0), settings, bounded))
     nothing = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), blank)
 
     def body(carry, row):
         state, going = carry
         go = going & row.used
-        out = jax.lax.cond(go, lambda: _step(parts, state, row, settings), lambda: nothing)
+        out = jax.lax.cond(go, lambda: _step(parts, state, row, settings, bounded), lambda: nothing)
         keep = go & out.good
         state = jax.tree.map(lambda a, b: jnp.where(keep, a, b), out.nodes, state)
         return (state, going & (out.good | ~row.used)), out
@@ -189,10 +192,13 @@ def _row(rows: Rows, index: int) -> Rows:
     return jax.tree.map(lambda a: a[index], rows)
 
 
-def run_fast(parts: Parts, nodes: Nodes, rows: Rows, settings: Settings) -> Outs:
-    """Steps until the first that misses; `good` says how far it went."""
+def run_fast(parts: Parts, nodes: Nodes, rows: Rows, settings: Settings, bounded: bool) -> Outs:
+    """Steps until the first that misses; `good` says how far it went.
+
+    `bounded`: laws may be cut by a box.
+    """
     dynamic, static = eqx.partition(parts, eqx.is_array)
-    return _scan(dynamic, static, nodes, rows, settings)
+    return _scan(dynamic, static, nodes, rows, settings, bounded)
 
 
 def code_of(y: np.ndarray) -> int:

@@ -43,12 +43,15 @@ def _pieces(law: Law) -> tuple[np.ndarray, np.ndarray]:
         mass = mass * (own / total)[:, None]
         edges = 0.5 * (law.lower + law.upper)[:, None] + half[:, None] * grid[None, :]
         return np.stack([edges[:, :-1].reshape(-1), edges[:, 1:].reshape(-1)], 1), mass.reshape(-1)
-    # Equispaced nodes: log-linear between them.
-    x = np.linspace(law.nodes[0], law.nodes[-1], (len(law.nodes) - 1) * _PIECES + 1)
+    # Nodes of the scan: the logarithm of the density is linear between them.
+    num = len(law.nodes)
+    places = np.linspace(0, num - 1, (num - 1) * _PIECES + 1)
+    x = np.interp(places, np.arange(num), law.nodes)
     middle = 0.5 * (x[1:] + x[:-1])
-    floor = np.max(law.log_masses) - 700.0
-    logs = np.interp(middle, law.nodes, np.maximum(law.log_masses, floor))
-    mass = np.exp(logs - np.max(logs))
+    spread = law.log_masses - np.log(np.gradient(law.nodes))
+    floor = np.max(spread) - 700.0
+    logs = np.interp(middle, law.nodes, np.maximum(spread, floor))
+    mass = np.exp(logs - np.max(logs)) * np.diff(x)
     return np.stack([x[:-1], x[1:]], 1), mass / np.sum(mass)
 
 

@@ -1,5 +1,7 @@
 """A whole series: the compiled scan as far as it goes, robust steps where it misses."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +13,7 @@ from .backtrack import robust_step
 from .fast import Nodes, Outs, Settings, run_fast
 from .hosted import LENGTHS, Outcome, Series, Step, usable
 from .reach import Frame, frame_of
-from .rules import equispaced
+from .rules import scan_rule
 from .state import Law, evaluate
 from .tables import CompiledValues, Seen, Values, values_of
 from .trace import AdaptivePlan, AdaptiveTrace
@@ -20,20 +22,6 @@ from .trace import AdaptivePlan, AdaptiveTrace
 _FIRST_CHUNK, _LAST_CHUNK = 2, 64
 # Runs with a smaller share of tol for each step, if errors add up to more than tol.
 _RUNS = 3
-
-
-def make_plan(ssm: StateSpaceModel, tol: float) -> AdaptivePlan:
-    """Sizes from the tolerance; refusals that can be known beforehand."""
-    if ssm.dim != 1:
-        raise ValueError(f"the adaptive engine serves one coordinate, got {ssm.dim}")
-    if not 1e-10 <= tol < 1:
-        raise ValueError(f"tol must lie in [1e-10, 1), got {tol}")
-    form = ssm.structure
-    if form is not None and float(form.Q[0, 0]) <= 0:
-        raise ValueError("Q must be positive: a state that moves without noise has no density")
-    # Equispaced nodes over +-6 to 8 sds: spacing for tol with a quarter of them as third level.
-    capacity = 65 if tol >= 5e-3 else 97 if tol >= 5e-5 else 129
-    return AdaptivePlan(float(tol), 16.0, capacity)
 
 
 def run(
@@ -66,19 +54,21 @@ def _pass(
     """All steps with errors of `target` each."""
     law = start = robust.start(values, frame, target)
     outcomes: list[Outcome] = []
-    chunk = _FIRST_CHUNK
-    num = len(series.ys)
+    chunk, level, num = _FIRST_CHUNK, 0, len(series.ys)
     while len(outcomes) < num:
         first = len(outcomes)
-        if (
-            isinstance(values, CompiledValues)
-            and series.stretch(first) > first
-            and law.nodes.size > 1
-        ):
-            done = _fast_stretch(values, frame, plan, series, (first, law), target)
-            outcomes += done
+        stop = min(series.stretch(first), first + LENGTHS[-1])
+        if isinstance(values, CompiledValues) and stop > first and law.nodes.size > 1:
+            aim = plan.capacities[level], target
+            outcomes += _fast_stretch(values, frame, plan, Part(series, first, stop), law, aim)
             law = outcomes[-1].law if outcomes else law
-            chunk = _FIRST_CHUNK if len(done) > chunk else min(2 * chunk, _LAST_CHUNK)
+            if len(outcomes) == stop:
+                continue
+            if level + 1 < len(plan.capacities):
+                level += 1
+                continue
+            chunk = _FIRST_CHUNK if len(outcomes) - first > chunk else min(2 * chunk, _LAST_CHUNK)
+            level = 0
         if len(outcomes) < num and outcomes and not outcomes[-1].law.has_panels:
             # Nodes of the scan cannot be refined: the last step is made again.
             outcomes.pop()
@@ -88,18 +78,29 @@ def _pass(
     return start, outcomes
 
 
+class Part(NamedTuple):
+    """Rows of a series that come one transition apart."""
+
+    series: Series
+    first: int
+    stop: int
+
+
 def _fast_stretch(
     values: CompiledValues,
     frame: Frame,
     plan: AdaptivePlan,
-    series: Series,
-    place: tuple[int, Law],
-    target: float,
+    part: Part,
+    law: Law,
+    aim: tuple[int, float],
 ) -> list[Outcome]:
-    """Steps of the compiled scan from a law on, up to the first that misses."""
-    first, law = place
-    stop = min(series.stretch(first), first + LENGTHS[-1])
-    nodes = _equispaced(values, law, plan.capacity, target)
+    """Steps of the compiled scan from a law on, up to the first that misses.
+
+    `aim` are the nodes of the scan, and the error of a step.
+    """
+    (series, first, stop), (capacity, target) = part, aim
+    bounded = bool(np.isfinite(frame.lower) or np.isfinite(frame.upper))
+    nodes = _on_scan(values, law, capacity, target, bounded)
     if nodes is None:
         return []
     settings = Settings(
@@ -110,7 +111,7 @@ def _fast_stretch(
         jnp.asarray(2 * target),
         jnp.asarray(plan.tol),
     )
-    outs = run_fast(values.parts, nodes, series.padded(first, stop), settings)
+    outs = run_fast(values.parts, nodes, series.padded(first, stop), settings, bounded)
     outs = jax.tree.map(np.asarray, outs)
     good = outs.good[: stop - first]
     count = len(good) if good.all() else int(np.argmin(good))
@@ -121,7 +122,7 @@ def _fast_stretch(
         0.0,
         np.asarray(nodes.x),
         np.asarray(nodes.log_v),
-        np.concatenate([_levels(plan.capacity), np.asarray(nodes.carried)[None]]),
+        np.concatenate([_levels(capacity, bounded), np.asarray(nodes.carried)[None]]),
         np.zeros(0),
         np.zeros(0),
         0.0,
@@ -132,19 +133,20 @@ def _fast_stretch(
         target,
     )
     for k in range(count):
-        outcome = _outcome(outs, k, before, series.step(first + k), target)
+        outcome = _outcome(outs, k, before, series.step(first + k), (target, bounded))
         laws.append(outcome)
         before = outcome.law
     return laws
 
 
-def _levels(num: int) -> np.ndarray:
-    weights = equispaced(num)
+def _levels(num: int, bounded: bool) -> np.ndarray:
+    weights = scan_rule(num, bounded).weights
     return weights[1:] / weights[:1]
 
 
-def _outcome(outs: Outs, k: int, before: Law, step: Step, target: float) -> Outcome:
-    """A step of the scan as a law."""
+def _outcome(outs: Outs, k: int, before: Law, step: Step, aim: tuple[float, bool]) -> Outcome:
+    """A step of the scan as a law; `aim` is the error of a step, and whether a box may cut laws."""
+    target, bounded = aim
     code = usable(step.y)
     missing = code != _results.OK or bool(np.all(np.isnan(step.y)))
     seen = () if missing else (Seen(step.y, step.t, step.row),)
@@ -156,7 +158,7 @@ def _outcome(outs: Outs, k: int, before: Law, step: Step, target: float) -> Outc
         float(outs.log_norm[k]),
         np.asarray(outs.nodes.x[k]),
         log_masses,
-        np.concatenate([_levels(len(log_masses)), outs.nodes.carried[k][None]]),
+        np.concatenate([_levels(len(log_masses), bounded), outs.nodes.carried[k][None]]),
         none,
         none,
         float(outs.offset[k]),
@@ -174,16 +176,17 @@ def _carry(x: np.ndarray, log_v: np.ndarray, carried: np.ndarray) -> Nodes:
     return Nodes(jnp.asarray(x), jnp.asarray(log_v), jnp.asarray(carried))
 
 
-def _equispaced(values: Values, law: Law, num: int, target: float) -> Nodes | None:
-    """A law on equispaced nodes; None if they do not hold it."""
-    weights = equispaced(num)
+def _on_scan(values: Values, law: Law, num: int, target: float, bounded: bool) -> Nodes | None:
+    """A law on the nodes of the scan; None if they do not hold it."""
+    rule = scan_rule(num, bounded)
     if not law.has_panels and len(law.nodes) == num:
         return _carry(law.nodes, law.log_masses, law.ratios[2])
     if not law.has_panels:
         return None
-    x = np.linspace(law.lower[0], law.upper[-1], num)
+    width = law.upper[-1] - law.lower[0]
+    x = law.lower[0] + width * rule.nodes
     logs, carried = evaluate(values, law, x)
-    masses = weights[0] * (x[1] - x[0]) * np.exp(logs)
+    masses = rule.weights[0] * width * np.exp(logs)
     total = float(np.sum(masses))
     if not abs(total - 1) < 4 * target:
         return None

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._statespace.model import Inputs, StateSpaceModel, call
+from ..._statespace.functions import Inputs, call
+from ..._statespace.model import StateSpaceModel
 from .rules import PANEL, embedded_error
 from .values import Parts, parts_of
 

@@ -15,12 +15,12 @@ class AdaptivePlan(NamedTuple):
     Attributes:
         tol: total variation error that every law is to keep.
         share: tol over what one step may spend at first.
-        capacity: nodes of the compiled scan.
+        capacities: nodes of the compiled scan; the next ones where a step misses.
     """
 
     tol: float
     share: float = 16.0
-    capacity: int = 97
+    capacities: tuple[int, ...] = (49, 97, 193, 385)
 
 
 class AdaptiveTrace(NamedTuple):

@@ -4,7 +4,6 @@ A model of known structure is taken apart into its maps and matrices: two models
 then share their compiled programs, whatever their matrices. Nothing is fitted here.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -14,20 +13,15 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._checks import is_concrete
-from ..._statespace.model import (
-    AdditiveGaussian,
-    Inputs,
-    LinearGaussian,
-    StateSpaceModel,
-    call,
-)
+from ..._statespace.functions import AbstractFunction, Inputs, call
+from ..._statespace.model import AdditiveGaussian, LinearGaussian, StateSpaceModel
 from ..._statespace.noise import Noise, log_normal
 
 
 class Gaussian1D(eqx.Module):
     """x' = f(u) + N(0, variance) on the line; f is a map, or slope u + shift."""
 
-    map: Callable[..., Any] | None = eqx.field(static=True)
+    map: AbstractFunction | None
     slope: Float[Array, ""]
     shift: Float[Array, ""]
     variance: Float[Array, ""]
@@ -42,7 +36,7 @@ class Gaussian1D(eqx.Module):
 class Sensor(eqx.Module):
     """y = h(x) + N(0, R); h is a map, or H x + d."""
 
-    map: Callable[..., Any] | None = eqx.field(static=True)
+    map: AbstractFunction | None
     matrix: Float[Array, "p d"]
     shift: Float[Array, " p"]
     noise: Noise
@@ -68,9 +62,9 @@ class Start(eqx.Module):
 class Parts(eqx.Module):
     """What the engine evaluates: a structure where one is known, the user's functions elsewhere."""
 
-    log_prior: Callable[..., Any] | None = eqx.field(static=True)
-    log_transition: Callable[..., Any] | None = eqx.field(static=True)
-    log_observation: Callable[..., Any] | None = eqx.field(static=True)
+    log_prior: AbstractFunction | None
+    log_transition: AbstractFunction | None
+    log_observation: AbstractFunction | None
     start: Start | None
     moved: Gaussian1D | None
     sensor: Sensor | None

@@ -1,0 +1,28 @@
+"""Sizes from the tolerance, and refusals that can be known beforehand."""
+
+from ..._statespace.model import StateSpaceModel
+from .trace import AdaptivePlan
+
+# What rounding leaves of sums of a few hundred terms, carried through many steps.
+LEAST_TOL = 1e-10
+# Nodes of the compiled scan, by the least tolerance that they serve, and those to go on to where a
+# step misses: a quarter of them is the coarsest of three rules, so that there are 4 k + 1.
+_CAPACITIES = ((5e-3, (49, 97, 193)), (5e-5, (49, 97, 193, 385)), (0.0, (97, 193, 385)))
+
+
+def adaptive_obstacle(ssm: StateSpaceModel, tol: float) -> str | None:
+    """Why steps cannot be controlled; None if they can."""
+    if ssm.dim != 1:
+        return f"it serves states of one coordinate, got {ssm.dim}"
+    if not LEAST_TOL <= tol < 2:
+        return f"tol must lie in [{LEAST_TOL:g}, 2), got {tol:g}"
+    form = ssm.structure
+    if form is not None and float(form.Q[0, 0]) <= 0:
+        return "Q is zero: a state that moves without noise has no density"
+    return None
+
+
+def plan_for(tol: float) -> AdaptivePlan:
+    """The nodes of the compiled scan."""
+    capacities = next(sizes for least, sizes in _CAPACITIES if tol >= least)
+    return AdaptivePlan(float(tol), 16.0, capacities)
