@@ -33,8 +33,8 @@ from psdfilter._inference.certificate.hilbert import (  # noqa: E402
     tv_of_hilbert,
 )
 from psdfilter._inference.learn import learn  # noqa: E402
-from psdfilter._inference.sizing.tables import fill_prior  # noqa: E402
 from psdfilter._inference.run import run_filter  # noqa: E402
+from psdfilter._inference.sizing.tables import fill_prior  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 NUMBERS = ROOT / "experiments" / "results" / "forgetting.json"
