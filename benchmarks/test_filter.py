@@ -170,7 +170,7 @@ def test_one_observation_at_a_time(capsys):
     """`update` from Python, in units of a compiled function that does nothing."""
     model, ys = psd.learn(systems.sine_map(), 1e-3), data("sine_map", 5)
     state, nothing, small = psd.init(model), jax.jit(lambda x: x + 1), jnp.ones(3)
-    ours, unit = fastest(lambda: psd.update(model, state, ys[0]).density, lambda: nothing(small))
+    ours, unit = fastest(lambda: psd.update(model, state, ys[0]).law.values, lambda: nothing(small))
     with capsys.disabled():
         print(f"\nonline update: {1e6 * ours:.1f} us, {ours / unit:.1f} dispatches", end="")
     assert ours <= 5 * unit

@@ -91,7 +91,7 @@ def measure_particles(ys: np.ndarray, reference: psd.systems.Reference, num: int
     return max(errors), gap, seconds, num
 
 
-def draw(post: psd.FilterPosterior, xs: np.ndarray, ys: np.ndarray) -> None:
+def draw(post: psd.Posterior, xs: np.ndarray, ys: np.ndarray) -> None:
     """Densities over time, with the states that were to be found."""
     x = np.linspace(-1.0, 1.0, 301)
     image = np.stack([np.asarray(post.density(t)(x[:, None])) for t in range(NUM_STEPS)], axis=1)
@@ -123,7 +123,7 @@ def main() -> None:
         post, model, error, gap, learned, seconds = measure(tol, ys, reference)
         table.add_row(
             f"{tol:.0e}",
-            str(model.plan.num_nodes),
+            str(model.filled.plan.num_nodes),
             f"{error:.1e}",
             f"{gap:.1e}",
             f"{learned:.1f} s",

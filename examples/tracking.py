@@ -19,7 +19,7 @@ OUTPUT = Path("output/tracking.png")
 SHOWN = (0, 30, 60, 99)
 
 
-def draw(post: psd.BlocksPosterior, states: np.ndarray, beacons: np.ndarray) -> None:
+def draw(post: psd.Posterior, states: np.ndarray, beacons: np.ndarray) -> None:
     """Densities of the position at a few times, and the mass of each mode over time."""
     figure, (plane, masses) = plt.subplots(
         1, 2, figsize=(10, 4.2), width_ratios=(1.6, 1), layout="constrained"

@@ -22,7 +22,6 @@ import numpy as np
 jax.config.update("jax_enable_x64", True)
 
 from psdfilter import systems  # noqa: E402
-from psdfilter._inference.certificate.certificate import certificate  # noqa: E402
 from psdfilter._inference.learn import learn  # noqa: E402
 from psdfilter._inference.nodes.refine import FineNodes  # noqa: E402
 from psdfilter._inference.run import run_filter  # noqa: E402
@@ -46,16 +45,16 @@ def true_error(system, post, ys):
     num = round(len(reference.nodes) ** (1 / system.dim))
     z, w = np.polynomial.legendre.leggauss(num)
     nodes = FineNodes((jnp.asarray(z),) * system.dim, (jnp.asarray(w),) * system.dim)
-    values = np.asarray(post._values_on(nodes)) / np.prod(post.model.plan.box.half_width)
+    values = np.asarray(post.laws.values_on(nodes)) / np.prod(post.model.filled.plan.box.half_width)
     return reference.distance_to(values)
 
 
 def measure(name, tol):
     system = systems.ALL[name]
     _, ys = system.simulate(0, STEPS)
-    post = run_filter(learn(system(), tol), ys)
+    post = run_filter(learn(system(), tol, engine="nodes"), ys)
     started = time.perf_counter()
-    found = certificate(post)
+    found = post.certificate
     seconds = time.perf_counter() - started
     error = true_error(system, post, np.asarray(ys))
     row = {"system": name, "tol": tol, "seconds": seconds, "sigma": float(found.sigma.min())}

@@ -33,8 +33,8 @@ from psdfilter._inference.certificate.hilbert import (  # noqa: E402
     tv_of_hilbert,
 )
 from psdfilter._inference.learn import learn  # noqa: E402
-from psdfilter._inference.nodes.tables import fill_prior  # noqa: E402
 from psdfilter._inference.run import run_filter  # noqa: E402
+from psdfilter._inference.sizing.tables import fill_prior  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 NUMBERS = ROOT / "experiments" / "results" / "forgetting.json"
@@ -57,25 +57,25 @@ def priors(box):
 
 def two_models(system):
     """One learned transition, two priors."""
-    model = learn(system(), TOL)
+    model = learn(system(), TOL, engine="nodes")
     out = []
-    for log_prior in priors(model.plan.box):
-        ssm = eqx.tree_at(lambda s: s.state_box, system(), model.plan.box)
+    for log_prior in priors(model.filled.plan.box):
+        ssm = eqx.tree_at(lambda s: s.state_box, system(), model.filled.plan.box)
         ssm = type(ssm)(log_prior, ssm.log_transition, ssm.log_observation, ssm.state_box)
-        root = fill_prior(model.plan, ssm)
-        out.append(eqx.tree_at(lambda m: m.prior_root, model, root))
+        root = fill_prior(model.filled.plan, ssm)
+        out.append(eqx.tree_at(lambda m: m.filled.prior_root, model, root))
     return out
 
 
 def measure(name):
     system = systems.ALL[name]
     first, second = two_models(system)
-    weights = np.asarray(first.plan.node_weights())
-    start = float(weights @ np.abs(np.asarray(first.prior - second.prior)))
+    weights = np.asarray(first.filled.plan.node_weights())
+    start = float(weights @ np.abs(np.asarray(first.filled.prior - second.filled.prior)))
     curves = []
     for seed in range(SERIES):
         _, ys = system.simulate(seed, STEPS)
-        a, b = (np.asarray(run_filter(m, ys).densities) for m in (first, second))
+        a, b = (np.asarray(run_filter(m, ys).trace.laws.densities) for m in (first, second))
         curves.append((np.abs(a - b) @ weights).tolist())
     row = {"system": name, "start": start, "measured": curves}
     if name in MIXING:
@@ -90,10 +90,10 @@ def promised(system, first, second, start):
     x = np.linspace(densities.lower[0], densities.upper[0], 401)
     Q = np.exp(densities.log_axis(0, x[:, None], x, 1))
     sigma, tau = mixing_constant(Q), birkhoff_coefficient(Q)
-    weights = first.plan.node_weights()
-    nodes = np.asarray(first.plan.node_points())
+    weights = first.filled.plan.node_weights()
+    nodes = np.asarray(first.filled.plan.node_points())
     pushed = np.exp(densities.log_axis(0, nodes, x, 1))
-    after = [np.asarray(weights * m.prior) @ pushed for m in (first, second)]
+    after = [np.asarray(weights * m.filled.prior) @ pushed for m in (first, second)]
     n = np.arange(1, STEPS + 1)
     decay = mixing_birkhoff(sigma) ** (n - 1) * start
     return {

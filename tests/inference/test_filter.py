@@ -86,8 +86,9 @@ def test_long_series_in_chunks_equal_the_step_by_step_recursion(sine):
     long = np.resize(ys, (150, 1))
     whole = psd.run_filter(model, long)
     brief = psd.run_filter(model, long, keep="summaries")
-    weights, table = np.asarray(model.filled.plan.node_weights()), np.asarray(model.filled.tables.squares[0])
-    density = np.asarray(model.filled.prior)
+    filled = model.filled
+    weights, table = np.asarray(filled.plan.node_weights()), np.asarray(filled.tables.squares[0])
+    density = np.asarray(filled.prior)
     for t in range(150):
         density = (weights * density) @ table
         law, _ = model.update(NodesLaw(jnp.asarray(density)), long[t], jnp.array(t + 1), None)
@@ -130,7 +131,8 @@ def test_all_missing_is_the_forecast_of_the_prior(sine):
     model, _ = sine
     post = psd.run_filter(model, np.full((5, 1), np.nan))
     assert float(post.log_likelihood) == 0.0
-    np.testing.assert_allclose(jnp.sum(post.trace.laws.densities * model.filled.plan.node_weights()[None], 1), 1.0)
+    weights = model.filled.plan.node_weights()
+    np.testing.assert_allclose(jnp.sum(post.trace.laws.densities * weights[None], 1), 1.0)
 
 
 @pytest.mark.slow

@@ -34,12 +34,29 @@ class Plain:
 
 
 def test_methods_of_modules_and_modules_themselves():
-    walk = Walk(jnp.asarray([0.4]), eqx.nn.MLP(1, 1, 2, 1, key=jax.random.key(0)))
-    ssm = psd.StateSpaceModel(walk, walk.transition, walk.observation, psd.Box(-4, 4))
-    assert not ssm.is_time_varying
+    """Their arrays are leaves of the model: models that differ in them share their programs."""
+
+    def build(scale):
+        walk = Walk(jnp.asarray([scale]), eqx.nn.MLP(1, 1, 2, 1, key=jax.random.key(0)))
+        ssm = psd.StateSpaceModel(walk, walk.transition, walk.observation, psd.Box(-4, 4))
+        return walk, ssm
+
+    count = 0
+
+    @eqx.filter_jit
+    def compiled(model, *points):
+        nonlocal count
+        count += 1
+        return model.log_transition(*points)
+
     u, x = jnp.asarray([0.3]), jnp.asarray([0.1])
-    np.testing.assert_allclose(ssm.log_transition(u, x), walk.transition(u, x))
-    assert not [leaf for leaf in jax.tree.leaves(ssm) if leaf is walk.scale]
+    for scale in (0.4, 0.7):
+        walk, ssm = build(scale)
+        assert not ssm.is_time_varying
+        np.testing.assert_allclose(ssm.log_transition(u, x), walk.transition(u, x))
+        np.testing.assert_allclose(compiled(ssm, u, x), walk.transition(u, x))
+        assert [leaf for leaf in jax.tree.leaves(ssm) if leaf is walk.scale]
+    assert count == 1
 
 
 def test_methods_of_plain_objects():

@@ -156,9 +156,8 @@ def test_routes_agree_in_densities(routes):
     for t, density in enumerate(routes.reference.laws.densities):
         assert worst(routes.closed.density(t)(points), density(points)) < TOL
     assert worst(routes.nodes.density(-1)(points), density(points)) < TOL
-    fine = FineNodes(
-        tuple(jnp.asarray(np.linspace(-1, 1, 7)) for _ in range(box.dim)), routes.model.grid.plan.weights
-    )
+    line, weights = jnp.asarray(np.linspace(-1, 1, 7)), routes.model.grid.plan.weights
+    fine = FineNodes((line,) * box.dim, weights)
     assert worst(routes.closed.laws.values_on(fine), routes.nodes.laws.values_on(fine)) < TOL
 
 
@@ -296,7 +295,8 @@ def test_closed_fits_sensors_of_one_time_together():
     case = CASES["linear"]._replace(anchors=(30,), ridge=1e-14)
     model = case.closed()
     ys, times = column(0.4, 0.9, -1.2, np.nan, 0.8), [0, 0, 1, 1, 2]
-    closed, nodes = psd.run_filter(model, ys, times=times), psd.run_filter(model.on_nodes(), ys, times=times)
+    closed = psd.run_filter(model, ys, times=times)
+    nodes = psd.run_filter(model.on_nodes(), ys, times=times)
     assert worst(closed.log_likelihoods, nodes.log_likelihoods) < 1e-4
     assert worst(closed.mean, nodes.mean) < 1e-4
     assert list(closed.seen) == [True, True, True, False, True]

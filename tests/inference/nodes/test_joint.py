@@ -190,8 +190,9 @@ def test_gaps_online_and_smoothed(sensors):
 def test_laws_of_y_in_two_coordinates(sensors):
     model, post, _ = sensors
     density = post.observation_density(2)
-    np.testing.assert_allclose(psd.integral(density, model.filled.ssm.observation_box), 1.0, rtol=1e-10)
-    mean, covariance = psd.moments(density, model.filled.ssm.observation_box)
+    box = model.filled.ssm.observation_box
+    np.testing.assert_allclose(psd.integral(density, box), 1.0, rtol=1e-10)
+    mean, covariance = psd.moments(density, box)
     laws = post.predicted_observations
     np.testing.assert_allclose(mean, laws.mean[2], atol=1e-3)
     np.testing.assert_allclose(covariance, laws.covariance[2], atol=1e-2)
