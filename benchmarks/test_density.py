@@ -48,7 +48,7 @@ def scattered(order, dim, rank=1, seed=0):
 
 def gridded(side, dim, rank=1, seed=0):
     rng = np.random.default_rng(seed)
-    grid = psd.TensorGrid([np.linspace(-1.0, 1.0, side)] * dim)
+    grid = psd.densities.TensorGrid([np.linspace(-1.0, 1.0, side)] * dim)
     return psd.GaussianPSD(grid, rng.normal(size=(side**dim, rank)), np.full(dim, 20.0))
 
 

@@ -37,7 +37,7 @@ def main() -> None:
     """Print the numbers, then draw."""
     f = model()
     mean, covariance = psd.moments(f, BOX)
-    levels = np.asarray(psd.hdr_level(f, [0.9, 0.5], BOX))
+    levels = np.asarray(psd.densities.hdr_level(f, [0.9, 0.5], BOX))
     points = np.asarray(psd.sample(f, BOX, key=jax.random.key(1), num=500))
     print("mean", mean, "covariance", covariance, "levels of 90 and 50 per cent", levels)
 

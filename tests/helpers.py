@@ -45,13 +45,13 @@ def singular_weights(rng: np.random.Generator, dim: int) -> psd.GaussianPSD:
 
 def grid_rank_one(rng: np.random.Generator, dim: int) -> psd.GaussianPSD:
     shape = (3, 2, 3)[:dim]
-    grid = psd.TensorGrid([np.sort(rng.uniform(-1.2, 1.2, n)) for n in shape])
+    grid = psd.densities.TensorGrid([np.sort(rng.uniform(-1.2, 1.2, n)) for n in shape])
     return psd.GaussianPSD(grid, rng.normal(size=int(np.prod(shape))), rng.uniform(1.0, 3.0, dim))
 
 
 def grid_rank_three(rng: np.random.Generator, dim: int) -> psd.GaussianPSD:
     shape = (3, 2, 3)[:dim]
-    grid = psd.TensorGrid([np.linspace(-1.0, 1.0, n) + 0.1 * rng.normal() for n in shape])
+    grid = psd.densities.TensorGrid([np.linspace(-1.0, 1.0, n) + 0.1 * rng.normal() for n in shape])
     factor = rng.normal(size=(int(np.prod(shape)), 3))
     return psd.GaussianPSD(grid, factor, rng.uniform(1.0, 3.0, dim))
 
@@ -105,7 +105,7 @@ def full_mixture(rng: np.random.Generator, dim: int) -> psd.GeneralizedGaussianP
     return psd.from_mixture([0.2, 0.5, 0.3], rng.uniform(-0.8, 0.8, (3, dim)), covariance)
 
 
-def pairs(rng: np.random.Generator, dim: int) -> psd.PairwiseGaussianPSD:
+def pairs(rng: np.random.Generator, dim: int) -> psd.densities.PairwiseGaussianPSD:
     """What a marginal leaves: no model of components has these precisions."""
     return psd.marginal(components(rng, dim + 1), range(dim))
 
@@ -177,7 +177,7 @@ def definition(f, x: np.ndarray) -> np.ndarray:
         return _block_definition(f, x)
     if isinstance(f, psd.GaussianPSD):
         anchors = f.anchors
-        if isinstance(anchors, psd.TensorGrid):
+        if isinstance(anchors, psd.densities.TensorGrid):
             mesh = np.meshgrid(*map(np.asarray, anchors.axes), indexing="ij")
             anchors = np.stack([m.ravel() for m in mesh], axis=-1)
         delta = x[:, None, :] - np.asarray(anchors)[None]

@@ -20,7 +20,7 @@ def test_rank_truncation_loses_exactly_the_dropped_eigenvalues(dim, whole, kind,
     rank = 2
     f = make(kind, seed, dim)
     box, along = (None, wide_rule(dim)) if whole else (box_of(dim), box_rule(dim))
-    small, lost = psd.compress_with_loss(f, rank=rank, box=box)
+    small, lost = psd.densities.compress_with_loss(f, rank=rank, box=box)
     assert small.rank == rank
     before, after = definition(f, along.nodes), definition(small, along.nodes)
     total = along.weights @ before
@@ -41,7 +41,7 @@ def test_the_dropped_eigenvalues_are_the_smallest_of_the_mass_matrix():
     columns = k @ np.asarray(f.factor)
     eigenvalues = np.linalg.eigvalsh(columns.T @ (along.weights[:, None] * columns))
     for rank in (1, 3):
-        lost = psd.compress_with_loss(f, rank=rank, box=box_of(2)).lost_mass
+        lost = psd.densities.compress_with_loss(f, rank=rank, box=box_of(2)).lost_mass
         np.testing.assert_allclose(lost, eigenvalues[: f.rank - rank].sum(), rtol=1e-8)
 
 
@@ -51,7 +51,7 @@ def test_the_dropped_eigenvalues_are_the_smallest_of_the_mass_matrix():
 def test_projection_stays_psd_and_within_its_bound(dim, whole, kind, seed):
     f = make(kind, seed, dim)
     box, along = (None, wide_rule(dim)) if whole else (box_of(dim), box_rule(dim))
-    small, lost = psd.compress_with_loss(f, order=2, box=box)
+    small, lost = psd.densities.compress_with_loss(f, order=2, box=box)
     assert small.order == 2
     before, after = definition(f, along.nodes), definition(small, along.nodes)
     assert np.all(np.asarray(small(along.nodes[::50])) >= 0)
@@ -61,7 +61,7 @@ def test_projection_stays_psd_and_within_its_bound(dim, whole, kind, seed):
     np.testing.assert_allclose(total - along.weights @ after, lost, rtol=1e-7, atol=1e-9 * total)
     error = along.weights @ np.abs(before - after)
     assert error <= 2 * np.sqrt(float(lost) * total) * (1 + 1e-9) + 1e-7 * total
-    both, both_lost = psd.compress_with_loss(f, order=2, rank=1, box=box)
+    both, both_lost = psd.densities.compress_with_loss(f, order=2, rank=1, box=box)
     error = along.weights @ np.abs(before - definition(both, along.nodes))
     assert error <= 2 * np.sqrt(float(both_lost) * total) * (1 + 1e-9) + 1e-7 * total
 
@@ -75,7 +75,7 @@ def test_projection_is_exact_when_anchors_are_repeated():
         f.precision,
         -3.0,
     )
-    small, lost = psd.compress_with_loss(doubled, order=5, box=box_of(2))
+    small, lost = psd.densities.compress_with_loss(doubled, order=5, box=box_of(2))
     x = np.random.default_rng(0).uniform(-1, 1, (20, 2))
     expected = np.exp(-3.0) * np.asarray(f(x))
     np.testing.assert_allclose(small(x), expected, rtol=1e-7, atol=1e-9 * expected.max())
@@ -88,8 +88,10 @@ def test_a_posterior_of_order_81_is_carried_by_17_anchors():
     # smooth enough for far fewer.
     grid, rng = np.linspace(-1.2, 1.2, 9), np.random.default_rng(0)
     eta = 0.35 / (grid[1] - grid[0]) ** 2
-    prior = psd.GaussianPSD(psd.TensorGrid([grid]), rng.uniform(0.2, 1.0, (9, 2)), eta)
-    likelihood = psd.GaussianPSD(psd.TensorGrid([grid]), np.exp(-3 * (grid - 0.2) ** 2), eta)
+    prior = psd.GaussianPSD(psd.densities.TensorGrid([grid]), rng.uniform(0.2, 1.0, (9, 2)), eta)
+    likelihood = psd.GaussianPSD(
+        psd.densities.TensorGrid([grid]), np.exp(-3 * (grid - 0.2) ** 2), eta
+    )
     f = psd.product(prior, likelihood)
     assert f.order == 81
     box, along = psd.Box(-1.0, 1.0), rule(-1.0, 1.0, 120)
@@ -101,7 +103,7 @@ def test_a_posterior_of_order_81_is_carried_by_17_anchors():
 
 def test_sizes_that_are_large_enough_change_nothing():
     f = make("scattered_full", 0, 1)
-    same, lost = psd.compress_with_loss(f, order=9, rank=5)
+    same, lost = psd.densities.compress_with_loss(f, order=9, rank=5)
     assert same is f
     assert float(lost) == 0.0
 
@@ -112,7 +114,7 @@ def test_compression_is_differentiable_and_jits():
 
     def value(eta):
         g = psd.GaussianPSD(f.anchors, f.factor, eta)
-        return psd.compress_with_loss(g, order=3, rank=2, box=(-1.0, 1.0)).lost_mass
+        return psd.densities.compress_with_loss(g, order=3, rank=2, box=(-1.0, 1.0)).lost_mass
 
     run, step = jax.jit(value), 1e-5
     numeric = (run(f.precision + step) - run(f.precision - step)) / (2 * step)

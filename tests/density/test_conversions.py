@@ -54,11 +54,11 @@ def test_mixtures_with_covariances_of_their_own(dim):
 
 def test_the_example_with_a_negative_coefficient():
     # (e^{-(x-2)^2} - e^{-(x-3)^2})^2 = e^{-2(x-2)^2} - 2 e^{-1/2} e^{-2(x-5/2)^2} + e^{-2(x-3)^2}
-    f = psd.from_linear([[2.0], [3.0]], [1.0, -1.0], 1.0)
+    f = psd.densities.from_linear([[2.0], [3.0]], [1.0, -1.0], 1.0)
     x = np.linspace(0.0, 5.0, 21)
     expected = (np.exp(-((x - 2) ** 2)) - np.exp(-((x - 3) ** 2))) ** 2
     np.testing.assert_allclose(f(x[:, None]), expected, rtol=1e-12, atol=1e-16)
-    mixture = psd.to_mixture(f)
+    mixture = psd.densities.to_mixture(f)
     order = np.argsort(mixture.centers[:, 0])
     np.testing.assert_allclose(mixture.centers[order, 0], [2.0, 2.5, 3.0])
     np.testing.assert_allclose(mixture.weights[order], [1.0, -2 * np.exp(-0.5), 1.0], rtol=1e-14)
@@ -70,7 +70,7 @@ def test_the_example_with_a_negative_coefficient():
 def test_signed_mixtures_are_the_same_function(kind, seed):
     f = make(kind, seed, 2)
     x = np.random.default_rng(seed).uniform(-1, 1, (6, 2))
-    weights, centers, precision = (np.asarray(a) for a in psd.to_mixture(f))
+    weights, centers, precision = (np.asarray(a) for a in psd.densities.to_mixture(f))
     assert weights.size == f.order * (f.order + 1) // 2
     delta = x[:, None, :] - centers[None]
     values = np.exp(-np.einsum("nkd,d->nk", delta**2, precision)) @ weights
@@ -84,9 +84,9 @@ def test_squares_of_linear_models():
     anchors, a, eta = rng.normal(size=(4, 2)), rng.normal(size=4), np.array([1.0, 2.0])
     x = rng.normal(size=(6, 2))
     g = np.exp(-np.einsum("nmd,d->nm", (x[:, None] - anchors[None]) ** 2, eta)) @ a
-    np.testing.assert_allclose(psd.from_linear(anchors, a, eta)(x), g**2, rtol=1e-11)
+    np.testing.assert_allclose(psd.densities.from_linear(anchors, a, eta)(x), g**2, rtol=1e-11)
     with pytest.raises(ValueError, match="coefficients must have 1 axes"):
-        psd.from_linear(anchors, a[:, None], eta)
+        psd.densities.from_linear(anchors, a[:, None], eta)
 
 
 @given(kind=st.sampled_from(KINDS), seed=seeds)
@@ -94,8 +94,10 @@ def test_squares_of_linear_models():
 def test_change_of_units_carries_the_jacobian_and_the_moments(kind, seed):
     f = make(kind, seed, 2)
     center, scale = np.array([1.0, -2.0]), np.array([0.5, 3.0])
-    g = psd.change_units(f, center, scale)
-    assert isinstance(g.anchors, psd.TensorGrid) == isinstance(f.anchors, psd.TensorGrid)
+    g = psd.densities.change_units(f, center, scale)
+    assert isinstance(g.anchors, psd.densities.TensorGrid) == isinstance(
+        f.anchors, psd.densities.TensorGrid
+    )
     z = np.random.default_rng(seed).uniform(-1, 1, (6, 2))
     expected = definition(f, z) / 1.5
     np.testing.assert_allclose(
@@ -104,15 +106,15 @@ def test_change_of_units_carries_the_jacobian_and_the_moments(kind, seed):
     unit = psd.Box([-1.0, -1.0], [1.0, 1.0])
     room = psd.Box(center - scale, center + scale)
     np.testing.assert_allclose(psd.integral(g, room), psd.integral(f, unit), rtol=1e-10)
-    back = psd.change_units(g, -center / scale, 1 / scale)
+    back = psd.densities.change_units(g, -center / scale, 1 / scale)
     np.testing.assert_allclose(back(z), f(z), rtol=1e-9, atol=1e-12 * expected.max())
 
 
 def test_one_number_serves_all_axes():
     f = make("mixture", 0, 2)
     x = np.zeros((1, 2))
-    expected = psd.change_units(f, [0.5, 0.5], [2.0, 2.0])(x)
-    np.testing.assert_allclose(psd.change_units(f, 0.5, 2.0)(x), expected)
+    expected = psd.densities.change_units(f, [0.5, 0.5], [2.0, 2.0])(x)
+    np.testing.assert_allclose(psd.densities.change_units(f, 0.5, 2.0)(x), expected)
 
 
 def test_conversions_accept_lists_and_traced_values():
@@ -129,10 +131,16 @@ def test_conversions_accept_lists_and_traced_values():
         (lambda: psd.from_mixture([1.0], [[0.0]], [-1.0]), "covariance must be positive"),
         (lambda: psd.from_mixture([1.0], [[0.0, 0.0]], np.eye(2)), "covariance must have shape"),
         (lambda: psd.from_mixture([1.0], [[0.0]], [[[-1.0]]]), "positive definite"),
-        (lambda: psd.to_mixture(make("components", 0, 1)), "f must be a GaussianPSD"),
-        (lambda: psd.change_units(make("mixture", 0, 1), 0.0, -1.0), "scale must be positive"),
-        (lambda: psd.change_units(make("mixture", 0, 1), [0.0, 1.0], 1.0), "center must be"),
-        (lambda: psd.change_units(3.0, 0.0, 1.0), "f must be a PSD model, got float"),
+        (lambda: psd.densities.to_mixture(make("components", 0, 1)), "f must be a GaussianPSD"),
+        (
+            lambda: psd.densities.change_units(make("mixture", 0, 1), 0.0, -1.0),
+            "scale must be positive",
+        ),
+        (
+            lambda: psd.densities.change_units(make("mixture", 0, 1), [0.0, 1.0], 1.0),
+            "center must be",
+        ),
+        (lambda: psd.densities.change_units(3.0, 0.0, 1.0), "f must be a PSD model, got float"),
         (
             lambda: psd.conditional_gaussian([[1.0]], [[-1.0]]),
             "covariance must be symmetric",

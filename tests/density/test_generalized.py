@@ -230,10 +230,10 @@ def test_pairs_that_do_not_give_a_psd_kernel_are_refused():
     centers = np.zeros((2, 2, 1))
     good = np.array([[[[2.0]], [[2.0]]], [[[2.0]], [[2.0]]]])
     bad = np.array([[[[2.0]], [[0.5]]], [[[0.5]], [[2.0]]]])
-    kept = psd.PairwiseGaussianPSD.from_pairs(np.eye(2), centers, good, np.zeros((2, 2)))
+    kept = psd.densities.PairwiseGaussianPSD.from_pairs(np.eye(2), centers, good, np.zeros((2, 2)))
     np.testing.assert_allclose(kept([[0.5]]), 2 * np.exp(-0.5), rtol=1e-12)
     with pytest.raises(ValueError, match=r"B\(x\) positive semidefinite .* smallest eigenvalue"):
-        psd.PairwiseGaussianPSD.from_pairs(np.eye(2), centers, bad, np.zeros((2, 2)))
+        psd.densities.PairwiseGaussianPSD.from_pairs(np.eye(2), centers, bad, np.zeros((2, 2)))
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_bad_input_is_named(arguments, message):
 def test_change_of_units_carries_the_jacobian(kind, seed):
     f = make(kind, seed, 2)
     center, scale = jnp.array([1.0, -2.0]), jnp.array([0.5, 3.0])
-    g = psd.change_units(f, center, scale)
+    g = psd.densities.change_units(f, center, scale)
     z = np.random.default_rng(seed).uniform(-1, 1, (5, 2))
     assert_close(g(np.asarray(center) + np.asarray(scale) * z), f(z) / 1.5, 1e-10)
     assert_close(psd.integral(g), psd.integral(f), 1e-10)

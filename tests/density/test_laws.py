@@ -84,7 +84,7 @@ def test_scaling_and_normalising(kind):
     assert_close(psd.scale(f, 1.5)(x), np.exp(1.5) * definition(f, x))
     assert_close(psd.integral(psd.normalize(f)), 1.0, 1e-12)
     center, scale = np.array([0.5, -1.0]), np.array([2.0, 0.5])
-    moved = psd.change_units(f, center, scale)
+    moved = psd.densities.change_units(f, center, scale)
     assert_close(moved(center + scale * x), definition(f, x), 1e-10)
 
 
@@ -124,7 +124,7 @@ def test_compression_is_within_its_bound(kind):
     before = definition(f, rule.nodes)
     total = rule.weights @ before
     for order, rank in ((2, None), (None, 1), (2, 1)):
-        small, lost = psd.compress_with_loss(f, order, rank)
+        small, lost = psd.densities.compress_with_loss(f, order, rank)
         assert type(small) is type(f)
         assert (order is None or small.order == order) and (rank is None or small.rank == rank)  # noqa: PT018
         after = np.asarray(small(rule.nodes))
@@ -145,7 +145,7 @@ def test_components_that_depend_on_others_are_dropped_without_loss(kind):
         i, j = twice[:, None], twice[None, :]
         parts = f.precision[i, j], f.linear[i, j], f.offset[i, j]
     doubled = type(f)(0.5 * f.factor[twice], *parts, f.log_scale)
-    small, lost = psd.compress_with_loss(doubled, f.order)
+    small, lost = psd.densities.compress_with_loss(doubled, f.order)
     assert float(lost) <= 1e-10 * float(psd.integral(f))
     assert_close(small(x), definition(f, x), 1e-7)
 

@@ -62,7 +62,7 @@ def test_moments_of_kernels_that_hardly_vary_over_the_box(center, eta):
 def test_offsets_of_the_units_cost_no_digits(kind, seed):
     f, box = make(kind, seed, 2), box_of(2)
     offset, scale = np.array([1e5, -3e5]), np.array([2.0, 0.5])
-    moved = psd.change_units(f, offset, scale)
+    moved = psd.densities.change_units(f, offset, scale)
     room = psd.Box(offset + scale * box.lower, offset + scale * box.upper)
     mean, covariance = psd.moments(f, box)
     got_mean, got_covariance = psd.moments(moved, room)

@@ -128,7 +128,9 @@ def test_transition_equals_quadrature_at_constant_order(dim, whole, q_kind, kind
         nodes = np.column_stack([along.nodes, np.full(along.weights.size, point)])
         expected = along.weights @ (definition(Q, nodes) * definition(f, along.nodes))
         assert_close(got(point), expected)
-    expected_order = Q.anchors.shape[-1] if isinstance(Q.anchors, psd.TensorGrid) else Q.order
+    expected_order = (
+        Q.anchors.shape[-1] if isinstance(Q.anchors, psd.densities.TensorGrid) else Q.order
+    )
     assert got.order == expected_order
 
 
@@ -164,7 +166,7 @@ def test_normalised_models_have_mass_one(dim, kind, seed):
 
 @pytest.mark.parametrize("scattered", [False, slow(True)])
 def test_golden_filter_step(scattered):
-    grid = psd.TensorGrid([[-1.0, 0.0, 1.0]] * 2)
+    grid = psd.densities.TensorGrid([[-1.0, 0.0, 1.0]] * 2)
     a = [1 / (1 + abs(p - q)) for p in range(3) for q in range(3)]
     Q = G = psd.GaussianPSD(grid.points() if scattered else grid, a, 1.0)
     box = psd.Box(-1, 1)

@@ -40,7 +40,7 @@ def test_gradient_matches_finite_differences(dim, kind, seed):
 @given(kind=kinds, seed=seeds)
 def test_anchors_permuted_or_split_give_the_same_function(kind, seed):
     f = make(kind, seed, 2)
-    points = f.anchors.points() if isinstance(f.anchors, psd.TensorGrid) else f.anchors
+    points = f.anchors.points() if isinstance(f.anchors, psd.densities.TensorGrid) else f.anchors
     order = np.random.default_rng(seed).permutation(f.order)
     permuted = psd.GaussianPSD(points[order], f.factor[order], f.precision, f.log_scale)
     doubled = psd.GaussianPSD(

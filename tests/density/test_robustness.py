@@ -31,7 +31,7 @@ BAD = {
     "x infinite": (lambda f: f([np.inf, 0.0]), "x must be finite, got inf"),
     "x text": (lambda f: f("here"), "x must be an array of numbers, got str"),
     "box text": (lambda f: psd.Box("a", "b"), "lower must be an array of numbers"),
-    "no axes": (lambda f: psd.TensorGrid(5), "axes must be a sequence"),
+    "no axes": (lambda f: psd.densities.TensorGrid(5), "axes must be a sequence"),
     "unbounded units": (lambda f: psd.Box(-np.inf, 1.0).to_unit(0.0), "finite bounds"),
     "lopsided": (
         lambda f: psd.from_mixture([1.0], [[0.0, 0.0]], [[[1.0, 0.5], [0.0, 1.0]]]),
@@ -42,7 +42,7 @@ BAD = {
         "precision must have shape",
     ),
     "probe": (
-        lambda f: psd.PairwiseGaussianPSD.from_pairs(
+        lambda f: psd.densities.PairwiseGaussianPSD.from_pairs(
             [[1.0]], [[[0.0]]], [[[[1.0]]]], [[0.0]], check_points=[[0.0, 1.0]]
         ),
         r"check_points must have shape \(n, 1\)",

@@ -26,7 +26,7 @@ def kernel(x, anchors, eta):
 def root_at(f, u, x):
     """a'k on the product of two sets of points, for a rank-one model of two coordinates."""
     eta = np.asarray(f.precision)
-    if isinstance(f.anchors, psd.TensorGrid):
+    if isinstance(f.anchors, psd.densities.TensorGrid):
         rows, columns = f.anchors.axes
         a = np.asarray(f.factor, dtype=LONG).reshape(f.anchors.shape)
         return kernel(u, rows, eta[0]) @ a @ kernel(x, columns, eta[1]).T
@@ -121,7 +121,7 @@ def test_integrals_moments_and_cdf_of_a_cancelling_model(hard):
     mass = WEIGHTS @ values
     mean = WEIGHTS @ (values * NODES) / mass
     variance = WEIGHTS @ (values * (NODES - mean) ** 2) / mass
-    assert float(psd.digits(hard, UNIT)) < 8
+    assert float(psd.densities.digits(hard, UNIT)) < 8
     np.testing.assert_allclose(psd.integral(hard, UNIT), float(mass), rtol=1e-8)
     np.testing.assert_allclose(psd.log_integral(hard, UNIT), float(np.log(mass)), atol=1e-8)
     got_mean, got_covariance = psd.moments(hard, UNIT)
@@ -155,7 +155,7 @@ def test_a_marginal_of_a_cancelling_model_is_right():
 
 def test_well_conditioned_models_keep_the_closed_form():
     f = psd.GaussianPSD([[-0.5], [0.4]], [1.0, 0.5], 4.0)
-    assert float(psd.digits(f)) > 14
+    assert float(psd.densities.digits(f)) > 14
     from psdfilter._density.diagonal import scaled_integral
 
     mass, log_scale = jax.jit(scaled_integral)(f, UNIT)
@@ -224,10 +224,12 @@ def random_axes(density, lower, upper, num, seed, eta, ridge):
     """The square of a fit to the root of a density, on uniform random anchors along each axis."""
     rng = np.random.default_rng(seed)
     bounds = list(zip(lower, upper, strict=True))
-    grid = psd.TensorGrid([np.sort(rng.uniform(a, b, num)) for a, b in bounds])
+    grid = psd.densities.TensorGrid([np.sort(rng.uniform(a, b, num)) for a, b in bounds])
     points = [np.sort(rng.uniform(a, b, 4 * num)) for a, b in bounds]
     u, x = np.meshgrid(*points, indexing="ij")
-    solver = psd.TensorRidge(grid, psd.TensorGrid(points), np.array([eta, eta]), ridge)
+    solver = psd.fitting.TensorRidge(
+        grid, psd.densities.TensorGrid(points), np.array([eta, eta]), ridge
+    )
     return psd.GaussianPSD(grid, solver.solve(np.sqrt(density(u.ravel(), x.ravel()))), eta)
 
 
@@ -235,7 +237,7 @@ def scattered(density, lower, upper, num, seed, eta, ridge):
     rng = np.random.default_rng(seed)
     anchors = rng.uniform(lower, upper, (num, 2))
     points = rng.uniform(lower, upper, (40 * num, 2))
-    solver = psd.DenseRidge(anchors, points, np.array([eta, eta]), ridge)
+    solver = psd.fitting.DenseRidge(anchors, points, np.array([eta, eta]), ridge)
     values = np.sqrt(density(points[:, 0], points[:, 1]))
     return psd.GaussianPSD(anchors, solver.solve(values), eta)
 

@@ -49,7 +49,10 @@ def test_densities(kind, tmp_path):
 
 
 def test_boxes_with_infinite_sides_and_grids(tmp_path):
-    for obj in (psd.Box([-np.inf, 0.0], [1.0, np.inf]), psd.TensorGrid([[0.0, 1.0], [2.0]])):
+    for obj in (
+        psd.Box([-np.inf, 0.0], [1.0, np.inf]),
+        psd.densities.TensorGrid([[0.0, 1.0], [2.0]]),
+    ):
         save(tmp_path / "obj", obj)  # the name is taken as it is
         assert_same(obj, load(str(tmp_path / "obj")))
 

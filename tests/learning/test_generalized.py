@@ -151,7 +151,7 @@ def test_each_loss_is_best_in_its_own_measure():
 
 def test_a_second_call_compiles_nothing():
     x = grid(UNIT, 45)
-    options = OPTIONS | {"points": psd.TensorGrid([np.linspace(-1, 1, 45)] * 2)}
+    options = OPTIONS | {"points": psd.densities.TensorGrid([np.linspace(-1, 1, 45)] * 2)}
     first = learn_generalized(sine, UNIT, 8, **options)
     compiled = []
 

@@ -183,10 +183,10 @@ def test_kernel_means_give_a_positive_gram_matrix(routes):
     values = np.linalg.eigvalsh(W)
     assert values[0] > -1e-14 * values[-1]
     box = routes.ssm.state_box
-    density = psd.change_units(
+    density = psd.densities.change_units(
         routes.reference.laws.densities[t - 1], -box.center / box.half_width, 1 / box.half_width
     )
-    anchors = psd.TensorGrid([a.anchors for a in grid.axes]).points()
+    anchors = psd.densities.TensorGrid([a.anchors for a in grid.axes]).points()
     precision = jnp.stack([a.precision for a in grid.axes])
     unit = psd.Box(-np.ones(box.dim), np.ones(box.dim))
     gram, log_scale = eqx.filter_jit(weighted_gram)(anchors, precision, density, unit)
