@@ -40,6 +40,7 @@ from ._inference.posterior import Observations as Observations
 from ._inference.posterior import Posterior as Posterior
 from ._inference.posterior import Smoothed as Smoothed
 from ._inference.report import Report as Report
+from ._inference.run import ResolutionWarning as ResolutionWarning
 from ._inference.run import run_filter as run_filter
 from ._inference.smooth import run_smoother as run_smoother
 from ._learning.full_rank import learn_full_rank as learn_full_rank

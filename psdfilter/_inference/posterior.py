@@ -275,7 +275,7 @@ class Posterior(AbstractResult):
     def error_estimates(self) -> Float[Array, " t"]:
         """Estimated total variation to the exact filter, int |p - q|, at every t; no bound."""
         require(self.model, Ability.ERRORS)
-        return engine_of(self.model).errors(self.model, self.series, self._kept())
+        return engine_of(self.model).errors(self.model, self.series, self.trace)
 
     @property
     def error_estimate(self) -> Float[Array, ""]:

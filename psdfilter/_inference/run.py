@@ -1,5 +1,7 @@
 """The filter of whole series."""
 
+import warnings
+
 import numpy as np
 from jaxtyping import Array, Int
 
@@ -11,6 +13,7 @@ from .model import AbstractModel
 from .posterior import Posterior
 from .registry import as_model, require
 from .series import Series, as_series
+from .trace import Trace
 
 _FATAL = (_results.NO_MASS, _results.BAD_OBSERVATION, _results.SINGULAR)
 
@@ -69,7 +72,38 @@ def filter_series(model: AbstractModel, series: Series, keep: bool, throw: bool)
     trace = sized.run(series, keep)
     if throw:
         raise_failure(trace.codes)
+    warn_unresolved(sized, trace)
     return Posterior(sized, series, trace)
+
+
+class ResolutionWarning(UserWarning):
+    """Some step of a filter is not right to the tolerance that was asked for."""
+
+
+def warn_unresolved(model: AbstractModel, trace: Trace) -> None:
+    """Name the first step that misses the tolerance, by how much, and what to do."""
+    if not is_concrete(trace.codes):
+        return
+    bad = np.flatnonzero(np.asarray(trace.codes) == _results.UNRESOLVED)
+    if bad.size == 0:
+        return
+    first, size = int(bad[0]), ""
+    if trace.errors is not None:
+        size = f", there by about {float(np.asarray(trace.errors)[first]):.1e}"
+    warnings.warn(
+        f"{bad.size} of {len(trace.codes)} steps miss tol = {model.tol:g}, from ys[{first}] on"
+        f"{size}: {_REMEDIES.get(model.engine, _RAISE)}. See post.error_estimates and post.codes",
+        ResolutionWarning,
+        stacklevel=4,
+    )
+
+
+# What to do where an engine has reached its limits.
+_RAISE = "learn with a smaller tol, or with typical data, learn(..., ys=...)"
+_REMEDIES = {
+    "adaptive": "the model asks for more nodes than there are; accept the error, or raise tol",
+    "mixture": "learn with more components, engine=psdfilter.engines.Mixture(order=...)",
+}
 
 
 def raise_failure(codes: Int[Array, " t"]) -> None:

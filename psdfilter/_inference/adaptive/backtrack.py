@@ -12,6 +12,7 @@ from . import robust
 from .hosted import Outcome, Series, one_step
 from .reach import Frame
 from .rules import PANEL
+from .scanned import Scanned
 from .state import Law
 from .tables import Values
 
@@ -61,7 +62,7 @@ def robust_step(
     values: Values,
     frame: Frame,
     series: Series,
-    done: tuple[Law, list[Outcome]],
+    done: tuple[Law, list[Outcome | Scanned]],
     target: float,
 ) -> Law:
     """One more step, and those before it again if it needs their tails; the start, refined."""
@@ -79,7 +80,7 @@ def robust_step(
             return start
         sampling = last.law.sampling + float(np.sum(missing))
         if widening == _WIDER - 1:
-            outcomes[-1] = last._replace(law=last.law._replace(sampling=sampling))
+            outcomes[-1] = last.with_law(last.law._replace(sampling=sampling))
             return start
         depth = min(index, len(missing) + 1 + widening)
         sides = missing[0] > max(target, 0.1 * np.max(missing[0])) if missing else np.zeros(2, bool)
@@ -120,14 +121,14 @@ def _append(
     values: Values,
     frame: Frame,
     series: Series,
-    done: tuple[Law, list[Outcome]],
+    done: tuple[Law, list[Outcome | Scanned]],
     wanted: robust.Wanted,
 ) -> Law:
     start, outcomes = done
     law = outcomes[-1].law if outcomes else start
     refined, outcome = one_step(values, frame, law, series.step(len(outcomes)), wanted)
     if outcomes:
-        outcomes[-1] = outcomes[-1]._replace(law=refined)
+        outcomes[-1] = outcomes[-1].with_law(refined)
     else:
         start = refined
     outcomes.append(outcome)

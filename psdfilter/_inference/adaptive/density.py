@@ -1,18 +1,30 @@
 """The law of one time on a line as a density."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
+from scipy import special
 
 from ..._checks import Numbers, as_points, is_traced, require_finite
 from ..._density.psd import AbstractDensity, over_points
-from ..._statespace.model import StateSpaceModel
+from ..._statespace.model import Inputs, StateSpaceModel
 from .known import known_values
 from .laws import log_density
 from .state import Law
 from .values import parts_of
+
+
+class Sink(NamedTuple):
+    """What is known after the next transition: beta(x) = sum_j b_j Q(x, x_j)."""
+
+    nodes: Float[np.ndarray, " n"]
+    log_weights: Float[np.ndarray, " n"]  # log of the smoothed mass over the prediction
+    t: int
+    row: Inputs
 
 
 class LineDensity(AbstractDensity):
@@ -23,7 +35,7 @@ class LineDensity(AbstractDensity):
 
     ssm: StateSpaceModel
     law: Law
-    log_ratio: Float[np.ndarray, " n"] | None = None  # of a smoothed law, at the nodes
+    sink: Sink | None = None  # of a smoothed law
 
     @property
     def dim(self) -> int:
@@ -41,8 +53,10 @@ class LineDensity(AbstractDensity):
             source = law.source
             rows = parts.log_q(jnp.asarray(source.nodes), x, source.t, source.row)[:, 0]
             logs = logs + logsumexp(rows + jnp.asarray(source.log_masses))
-        if self.log_ratio is not None:
-            logs = logs + jnp.interp(x[0], jnp.asarray(law.nodes), jnp.asarray(self.log_ratio))
+        if self.sink is not None:
+            sink = self.sink
+            rows = parts.log_q(x, jnp.asarray(sink.nodes), sink.t, sink.row)[0]
+            logs = logs + logsumexp(rows + jnp.asarray(sink.log_weights))
         logs = jnp.where(jnp.isnan(logs), -jnp.inf, logs)
         peak = jax.lax.stop_gradient(jnp.where(jnp.isfinite(logs), logs, 0.0))
         return jnp.exp(logs - peak), peak
@@ -54,7 +68,9 @@ class LineDensity(AbstractDensity):
             return over_points(self, points, what)
         # On the host rough transitions are integrated anew at every point.
         logs = log_density(known_values(self.ssm), self.law, np.asarray(points).ravel())
-        if self.log_ratio is not None:
-            logs = logs + np.interp(np.asarray(points).ravel(), self.law.nodes, self.log_ratio)
+        if self.sink is not None:
+            sink, flat = self.sink, np.asarray(points).ravel()
+            rows = known_values(self.ssm).log_q(flat, sink.nodes, sink.t, sink.row)
+            logs = logs + special.logsumexp(rows + sink.log_weights[None, :], axis=1)
         values = np.exp(logs) if what == "value" else logs
         return jnp.asarray(values.reshape(points.shape[:-1]))

@@ -61,6 +61,10 @@ class Outcome(NamedTuple):
     log_kept: float  # log of the predicted mass on the support
     code: int
 
+    def with_law(self, law: Law) -> "Outcome":
+        """The step with its law refined."""
+        return self._replace(law=law)
+
 
 def usable(y: np.ndarray) -> int:
     """OK, or BAD_OBSERVATION for infinities."""

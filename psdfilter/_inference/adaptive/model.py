@@ -1,6 +1,6 @@
 """The learned model of the adaptive engine: nothing is fitted, every step is controlled."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -23,7 +23,7 @@ from ..report import Report
 from ..series import Series
 from ..trace import Ahead, Moved, Observation, Seen, Smoothing, Trace
 from . import robust
-from .density import LineDensity
+from .density import LineDensity, Sink
 from .hosted import Step, one_step
 from .known import known_values
 from .laws import cdf, draw, expectation, quantile
@@ -49,13 +49,13 @@ ABILITIES = frozenset(
 class LineLaws(AbstractLaws):
     """Laws on a line, each on nodes of its own.
 
-    Smoothed laws are filtered ones with other masses at the nodes: between them the ratio of both
-    is interpolated.
+    Smoothed laws are filtered ones with other masses at the nodes, and between them times what the
+    law after the next transition says.
     """
 
     ssm: StateSpaceModel
-    laws: tuple[Law, ...]
-    filtered: tuple[Law, ...] | None = None
+    laws: Sequence[Law]
+    filtered: Sequence[Law] | None = None
 
     def _each(self, one: Callable[[Law], np.ndarray]) -> Array:
         return jnp.asarray(np.stack([one(law) for law in self.laws]))
@@ -84,10 +84,24 @@ class LineLaws(AbstractLaws):
         law = self.laws[t]
         if self.filtered is None:
             return LineDensity(self.ssm, law)
-        own = self.filtered[t]
-        with np.errstate(invalid="ignore"):
-            ratio = law.log_masses - own.log_masses
-        return LineDensity(self.ssm, own, np.where(np.isnan(ratio), -np.inf, ratio))
+        if t + 1 == len(self.laws):
+            return LineDensity(self.ssm, self.filtered[t])
+        after, smoothed = self.filtered[t + 1], self.laws[t + 1]
+        if after.source is self.filtered[t].source:
+            # Several sensors at one time share their smoothed density.
+            return self.density(t + 1)
+        first = after
+        while first.before is not None:
+            first = first.before
+        if first is not after or after.source is None:
+            raise ValueError(
+                "density of a smoother is known where one transition follows, and several follow "
+                f"index {t}: give the times in between as rows of NaN, or use quantile or cdf"
+            )
+        sums = known_values(self.ssm).push(after.source, after.nodes)
+        weights = smoothed.log_masses - sums.log_p
+        sink = Sink(after.nodes, weights, after.source.t, after.source.row)
+        return LineDensity(self.ssm, self.filtered[t], sink)
 
 
 def _generator(key: PRNGKeyArray) -> np.random.Generator:
@@ -218,7 +232,7 @@ class AdaptiveModel(AbstractModel):
             laws=out if keep else None,
         )
 
-    def _laws(self, laws: tuple[Law, ...]) -> LineLaws:
+    def _laws(self, laws: Sequence[Law]) -> LineLaws:
         return LineLaws(self.ssm, laws)
 
     def filtered(self, series: Series, trace: Trace) -> LineLaws:
@@ -230,7 +244,7 @@ class AdaptiveModel(AbstractModel):
         """p(x_t | y before t), each on nodes of its own."""
         kept: AdaptiveTrace = trace.laws
         laws, hops, steps = [], np.asarray(series.hops), np.asarray(series.steps)
-        for k, before in enumerate((kept.start, *kept.laws[:-1])):
+        for k, before in enumerate([kept.start, *kept.laws[:-1]]):
             row = series.row(k)
             times = [(int(steps[k] - hops[k] + 1 + i), row) for i in range(int(hops[k]))]
             laws.append(self._advanced(before, times)[-1] if times else before)
@@ -245,7 +259,8 @@ class AdaptiveModel(AbstractModel):
         del series, lag, keep
         kept: AdaptiveTrace = trace.laws
         out = smooth(self._values, kept)
-        laws = tuple(smoothed_law(law, row) for law, row in zip(kept.laws, out.masses, strict=True))
+        pairs = zip(kept.laws, out.masses, strict=True)
+        laws = tuple(smoothed_law(law, masses) for law, masses in pairs)
         moments = jnp.asarray(out.mean), jnp.asarray(out.covariance)
         return Smoothing(*moments, LineLaws(self.ssm, laws, kept.laws), "backward sums")
 
@@ -296,6 +311,5 @@ class AdaptiveModel(AbstractModel):
 
 def smoothed_law(law: Law, masses: Float[np.ndarray, " n"]) -> Law:
     """The law on the same nodes with other masses."""
-    own = masses[: len(law.nodes)]
     with np.errstate(divide="ignore"):
-        return law._replace(log_masses=np.log(own / np.sum(own)))
+        return law._replace(log_masses=np.log(masses / np.sum(masses)))

@@ -10,12 +10,14 @@ from ... import _results
 from ..._statespace.model import Inputs, StateSpaceModel
 from . import robust
 from .backtrack import robust_step
-from .fast import Nodes, Outs, Settings, run_fast
-from .hosted import LENGTHS, Outcome, Series, Step, usable
+from .fast import Nodes, Settings, run_fast
+from .hosted import LENGTHS, Outcome, Series
+from .known import known_values
 from .reach import Frame, frame_of
 from .rules import scan_rule
+from .scanned import Laws, Scanned, Stretch, summaries
 from .state import Law, evaluate
-from .tables import CompiledValues, Seen, Values, values_of
+from .tables import CompiledValues, Values
 from .trace import AdaptivePlan, AdaptiveTrace
 
 # Robust steps before the scan is tried again: doubled each time that it fails at once.
@@ -34,12 +36,12 @@ def run(
 ) -> AdaptiveTrace:
     """Filter a concrete series; what misses after all repairs has a code and an honest estimate."""
     series = Series(np.asarray(ys, dtype=float), np.asarray(steps), np.asarray(hops), rows)
-    values, frame = values_of(ssm), frame_of(ssm)
+    values, frame = known_values(ssm), frame_of(ssm)
     best = None
     for attempt in range(_RUNS):
         target = plan.tol / (plan.share * 8.0**attempt)
         start, outcomes = _pass(values, frame, plan, series, target)
-        worst = max(o.law.error + o.law.sampling for o in outcomes)
+        worst = float(np.max(summaries(outcomes).errors))
         if best is None or worst < best[0]:
             best = (worst, start, outcomes)
         if worst <= plan.tol or (worst > 0.5 * best[0] and attempt > 0):
@@ -50,10 +52,10 @@ def run(
 
 def _pass(
     values: Values, frame: Frame, plan: AdaptivePlan, series: Series, target: float
-) -> tuple[Law, list[Outcome]]:
+) -> tuple[Law, list[Outcome | Scanned]]:
     """All steps with errors of `target` each."""
     law = start = robust.start(values, frame, target)
-    outcomes: list[Outcome] = []
+    outcomes: list[Outcome | Scanned] = []
     chunk, level, num = _FIRST_CHUNK, 0, len(series.ys)
     while len(outcomes) < num:
         first = len(outcomes)
@@ -93,7 +95,7 @@ def _fast_stretch(
     part: Part,
     law: Law,
     aim: tuple[int, float],
-) -> list[Outcome]:
+) -> list[Scanned]:
     """Steps of the compiled scan from a law on, up to the first that misses.
 
     `aim` are the nodes of the scan, and the error of a step.
@@ -115,61 +117,8 @@ def _fast_stretch(
     outs = jax.tree.map(np.asarray, outs)
     good = outs.good[: stop - first]
     count = len(good) if good.all() else int(np.argmin(good))
-    laws: list[Outcome] = []
-    before = Law(
-        None,
-        (),
-        0.0,
-        np.asarray(nodes.x),
-        np.asarray(nodes.log_v),
-        np.concatenate([_levels(capacity, bounded), np.asarray(nodes.carried)[None]]),
-        np.zeros(0),
-        np.zeros(0),
-        0.0,
-        law.error,
-        0.0,
-        0.0,
-        _results.OK,
-        target,
-    )
-    for k in range(count):
-        outcome = _outcome(outs, k, before, series.step(first + k), (target, bounded))
-        laws.append(outcome)
-        before = outcome.law
-    return laws
-
-
-def _levels(num: int, bounded: bool) -> np.ndarray:
-    weights = scan_rule(num, bounded).weights
-    return weights[1:] / weights[:1]
-
-
-def _outcome(outs: Outs, k: int, before: Law, step: Step, aim: tuple[float, bool]) -> Outcome:
-    """A step of the scan as a law; `aim` is the error of a step, and whether a box may cut laws."""
-    target, bounded = aim
-    code = usable(step.y)
-    missing = code != _results.OK or bool(np.all(np.isnan(step.y)))
-    seen = () if missing else (Seen(step.y, step.t, step.row),)
-    none = np.zeros(0)
-    log_masses = np.asarray(outs.nodes.log_v[k])
-    law = Law(
-        before.as_source(step.t, step.row, target),
-        seen,
-        float(outs.log_norm[k]),
-        np.asarray(outs.nodes.x[k]),
-        log_masses,
-        np.concatenate([_levels(len(log_masses), bounded), outs.nodes.carried[k][None]]),
-        none,
-        none,
-        float(outs.offset[k]),
-        float(outs.error[k]),
-        float(outs.local[k]),
-        float(outs.sampling[k] + outs.edge[k]),
-        _results.OK,
-        target,
-    )
-    log_norm = float(outs.log_norm[k])
-    return Outcome(law, 0.0 if missing else log_norm, log_norm if missing else 0.0, code)
+    stretch = Stretch(outs, nodes, law.error, series, first, target, bounded)
+    return [Scanned(stretch, k) for k in range(count)]
 
 
 def _carry(x: np.ndarray, log_v: np.ndarray, carried: np.ndarray) -> Nodes:
@@ -181,10 +130,11 @@ def _on_scan(values: Values, law: Law, num: int, target: float, bounded: bool) -
     rule = scan_rule(num, bounded)
     if not law.has_panels and len(law.nodes) == num:
         return _carry(law.nodes, law.log_masses, law.ratios[2])
-    if not law.has_panels:
-        return None
-    width = law.upper[-1] - law.lower[0]
-    x = law.lower[0] + width * rule.nodes
+    low, high = law.nodes[0], law.nodes[-1]
+    if law.has_panels:
+        low, high = law.lower[0], law.upper[-1]
+    width = high - low
+    x = low + width * rule.nodes
     logs, carried = evaluate(values, law, x)
     masses = rule.weights[0] * width * np.exp(logs)
     total = float(np.sum(masses))
@@ -195,33 +145,21 @@ def _on_scan(values: Values, law: Law, num: int, target: float, bounded: bool) -
 
 
 def _trace(
-    plan: AdaptivePlan, series: Series, start: Law, outcomes: list[Outcome]
+    plan: AdaptivePlan, series: Series, start: Law, outcomes: list[Outcome | Scanned]
 ) -> AdaptiveTrace:
-    most = max(len(o.law.nodes) for o in outcomes)
-    num = len(outcomes)
-    nodes, masses = np.zeros((num, most)), np.zeros((num, most))
-    for k, o in enumerate(outcomes):
-        nodes[k, : len(o.law.nodes)] = o.law.nodes
-        nodes[k, len(o.law.nodes) :] = o.law.nodes[-1]
-        masses[k, : len(o.law.nodes)] = o.law.masses
-    errors = np.array([o.law.error + o.law.sampling for o in outcomes])
-    codes = np.array([o.code for o in outcomes])
+    summary = summaries(outcomes)
+    errors, codes = summary.errors, summary.codes
     codes = np.where((codes == _results.OK) & ~(errors <= plan.tol), _results.UNRESOLVED, codes)
-    mean = np.sum(nodes * masses, axis=1)
-    variance = np.sum(np.square(nodes - mean[:, None]) * masses, axis=1)
     return AdaptiveTrace(
-        nodes[:, :, None],
-        masses,
-        np.array([o.log_mass for o in outcomes]),
-        np.array([o.log_kept for o in outcomes]),
+        summary.log_masses,
+        summary.log_kept,
         errors,
-        np.array([o.law.local + o.law.sampling for o in outcomes]),
         codes,
-        mean[:, None],
-        variance[:, None, None],
+        summary.mean[:, None],
+        summary.variance[:, None, None],
         series.times,
         series.hops,
         series.rows,
         start,
-        tuple(o.law for o in outcomes),
+        Laws(outcomes),
     )

@@ -22,8 +22,7 @@ class SmoothedTrace(NamedTuple):
     `errors` are the filter's own at the time, and what the backward sums add by a coarser rule.
     """
 
-    nodes: Float[np.ndarray, "t n 1"]
-    masses: Float[np.ndarray, "t n"]
+    masses: tuple[Float[np.ndarray, " n"], ...]
     errors: Float[np.ndarray, " t"]
     mean: Float[np.ndarray, "t 1"]
     covariance: Float[np.ndarray, "t 1 1"]
@@ -31,23 +30,22 @@ class SmoothedTrace(NamedTuple):
 
 def smooth(values: Values, trace: AdaptiveTrace) -> SmoothedTrace:
     """omega_{t-1}(u_m) = v_m sum_j Q(u_m, x_j) omega_t(x_j) / p_t(x_j), from the last row back."""
-    num, most = trace.masses.shape
-    masses, errors = np.zeros((num, most)), np.zeros(num)
+    num = len(trace.laws)
+    masses, errors = [np.zeros(0)] * num, np.zeros(num)
+    mean, variance = np.zeros(num), np.zeros(num)
     omega = rough = trace.laws[-1].masses
     passed = 0.0
     for k in range(num - 1, -1, -1):
         law = trace.laws[k]
-        masses[k, : len(omega)] = omega
+        masses[k], mean[k] = omega, omega @ law.nodes
+        variance[k] = omega @ np.square(law.nodes - mean[k])
         gap = float(np.sum(np.abs(omega - rough)))
         passed = max(passed, trace.errors[k])
         errors[k] = passed + gap
         if k == 0:
             break
         omega, rough = _back(values, trace, k, (omega, rough), law)
-    nodes = trace.nodes[:, :, 0]
-    mean = np.sum(nodes * masses, axis=1)
-    variance = np.sum(np.square(nodes - mean[:, None]) * masses, axis=1)
-    return SmoothedTrace(trace.nodes, masses, errors, mean[:, None], variance[:, None, None])
+    return SmoothedTrace(tuple(masses), errors, mean[:, None], variance[:, None, None])
 
 
 def _back(
@@ -66,6 +64,10 @@ def _back(
     coarse = rough * law.ratios[0]
     coarse = coarse / max(float(np.sum(coarse)), 1e-300)
     sources = _chain(law, int(trace.hops[k]))
+    if not np.array_equal(sources[-1].nodes, before.nodes):
+        # The scan went on from the law before on nodes of its own.
+        last = sources[-1]
+        sources[-1] = before.as_source(last.t, last.row, before.target)
     x = law.nodes
     for source in sources:
         omega = values.pull(source, x, omega)

@@ -1,5 +1,6 @@
 """What a run leaves behind: arrays of all steps, and the laws that they belong to."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,18 +25,15 @@ class AdaptivePlan(NamedTuple):
 
 
 class AdaptiveTrace(NamedTuple):
-    """All steps of a run, T rows each; nodes are filled up with masses zero.
+    """All steps of a run, T rows each.
 
-    `errors` are total variation errors accumulated through the filter, `local_errors` those that
-    the step added itself. `laws` evaluates densities between the nodes.
+    `errors` are total variation errors accumulated through the filter. `laws` evaluate densities
+    between the nodes.
     """
 
-    nodes: Float[np.ndarray, "t n 1"]
-    masses: Float[np.ndarray, "t n"]
     log_masses: Float[np.ndarray, " t"]  # log Z_t
     log_kept: Float[np.ndarray, " t"]
     errors: Float[np.ndarray, " t"]
-    local_errors: Float[np.ndarray, " t"]
     codes: Int[np.ndarray, " t"]
     mean: Float[np.ndarray, "t 1"]
     covariance: Float[np.ndarray, "t 1 1"]
@@ -43,4 +41,4 @@ class AdaptiveTrace(NamedTuple):
     hops: Int[np.ndarray, " t"]
     rows: Inputs
     start: Law
-    laws: tuple[Law, ...]
+    laws: Sequence[Law]

@@ -77,6 +77,8 @@ class Nodes(AbstractEngine):
     def errors(self, model: AbstractModel, series: Series, trace: Trace) -> Float[Array, " t"]:
         """By a second filter on a plan for a thirtieth of the tolerance."""
         assert isinstance(model, NodesModel)
+        if trace.laws is None:
+            raise ValueError('an error estimate needs the densities: filter with keep="densities"')
         return estimate_errors(model.filled, model.filtered(series, trace), series)
 
     def certify(self, model: AbstractModel, series: Series, trace: Trace) -> Certificate:
