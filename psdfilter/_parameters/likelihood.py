@@ -16,6 +16,7 @@ from .._inference.engine import AbstractEngine
 from .._inference.learn import choose_engine
 from .._inference.model import AbstractFrozen, AbstractModel, PlanCheck
 from .._inference.posterior import Posterior
+from .._inference.registry import require
 from .._inference.report import Report
 from .._inference.run import run_filter
 from .._inference.series import as_series
@@ -278,6 +279,7 @@ class _Maker(NamedTuple):
         longest = int(np.argmax([len(y) for y, _, _ in each]))
         ys, rows, at = each[longest]
         model = self.engine.learn(ssm, self.tol, inputs=rows, reason=self.reason)
+        require(model, Ability.GRADIENTS)
         frozen = model.frozen()
         if not frozen.has_plan:
             first = self.settings.keywords["first"]

@@ -81,6 +81,19 @@ def test_online_steps_equal_the_scan(sine):
     np.testing.assert_allclose(covariance, post.covariance[-1], rtol=1e-8)
 
 
+def test_online_steps_may_be_scanned(sine):
+    model, ys = sine
+
+    def step(state, y):
+        return psd.update(model, psd.predict(model, state), y), None
+
+    state, _ = jax.lax.scan(step, psd.init(model), jnp.asarray(ys))
+    np.testing.assert_allclose(state.log_likelihood, psd.run_filter(model, ys).log_likelihood)
+    x = np.linspace(-0.9, 0.9, 5)[:, None]
+    prior = psd.init(model).density(model)
+    np.testing.assert_allclose(prior(x), 0.5, rtol=1e-3)
+
+
 def test_long_series_in_chunks_equal_the_step_by_step_recursion(sine):
     model, ys = sine
     long = np.resize(ys, (150, 1))

@@ -256,6 +256,19 @@ def test_bad_arguments_are_named(arguments, message):
         psd.likelihood(*{**given, **arguments}.values())
 
 
+@pytest.mark.parametrize(
+    ("engine", "message"),
+    [
+        ("closed", '"closed" does not offer a likelihood of parameters'),
+        (psd.engines.Nodes(renormalize=True), "needs Q as it is"),
+    ],
+)
+def test_engines_without_a_likelihood_are_refused(volatility, engine, message):
+    system, theta, ys, _ = volatility
+    with pytest.raises(ValueError, match=message):
+        psd.likelihood(lambda p: system(**p), theta, ys, tol=1e-2, engine=engine)
+
+
 def test_theta_must_have_the_same_names(volatility):
     _, theta, _, ll = volatility
     with pytest.raises(ValueError, match="structure"):

@@ -100,7 +100,7 @@ class ClosedLaw(NamedTuple):
     [k' S k] (k . c)^2 with S from the kernel means of `source` and c from `logs`.
     """
 
-    means: Float[Array, "..."]  # V of the law, of mass one
+    means: Float[Array, "..."]  # V of the law, of mass one after an observation
     source: Float[Array, "..."]  # V before the last transition
     predicted: Float[Array, "..."]  # on the half grid, not normalised
     logs: Float[Array, " k"]  # sum of log G of the observations at this time
@@ -139,11 +139,11 @@ def _apply(grid: Grid, root: Root, means: Array) -> Array:
 
 
 def predict(grid: Grid, law: ClosedLaw, root: Root) -> tuple[ClosedLaw, Float[Array, ""]]:
-    """One transition, and log of the mass that it keeps on the box."""
+    """One transition, and log of the mass on the box: what left it is missing until an update."""
     predicted = _apply(grid, root, law.means)
     kept = grid.midpoints.mass(predicted, quarter=False)
     safe = jnp.where(kept > 0, kept, 1.0)
-    means = grid.midpoints.means(predicted, quarter=False) / safe
+    means = grid.midpoints.means(predicted, quarter=False)
     nothing = jnp.zeros(())
     new = ClosedLaw(
         means, law.means, predicted, jnp.zeros_like(law.logs), nothing, jnp.zeros((), bool)
@@ -241,10 +241,10 @@ def run(grid: Grid, series: Series, host: Tabulated, roots: Root | None, keep: b
         y, t, hops, row, logs, root = at
         if logs is None:
             logs = clean_logs(grid, y, t, row, series.partly)
-        root = grid.root_at(t, row) if root is None else root
 
-        def once(_: Any, now: tuple[ClosedLaw, Array]) -> tuple[ClosedLaw, Array]:
-            return predict(grid, now[0], root)
+        def once(k: Any, now: tuple[ClosedLaw, Array]) -> tuple[ClosedLaw, Array]:
+            at = grid.root_at(t - hops + 1 + k, row) if root is None else root
+            return predict(grid, now[0], at)
 
         still = law, jnp.zeros(())
         if series.regular:

@@ -87,6 +87,8 @@ class NodesModel(AbstractModel):
                 missing.add(Ability.PARTLY_MISSING)
         if self.filled.joint is None:
             missing.add(Ability.JOINT)
+        if self.filled.joint is not None or self.filled.renormalize:
+            missing.add(Ability.GRADIENTS)
         return ABILITIES - missing
 
     def why_not(self, ability: Ability) -> str | None:
@@ -95,6 +97,11 @@ class NodesModel(AbstractModel):
             return (
                 "observation_density needs a G that is a PSD model of (x, y): learn with "
                 'engine=psdfilter.engines.Nodes(observation="joint"), or see predicted_observations'
+            )
+        if ability is Ability.GRADIENTS:
+            return (
+                f"{ability} needs Q as it is and a G that is fitted for each observation: take "
+                'engine="nodes" without options'
             )
         if ability in (Ability.OBSERVED_LAWS, Ability.PARTLY_MISSING):
             return (

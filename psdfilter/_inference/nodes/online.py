@@ -28,7 +28,7 @@ class NodesLaw(NamedTuple):
         source: values before the last transition; None if the law is that of a whole series.
         logs: log G at the training points, summed over the observations since then.
         log_norm: log of what these have divided by.
-        at: step and inputs of the last transition; None if there was none.
+        at: step and inputs of the last transition; step 0 if there was none.
     """
 
     values: Float[Array, " n"]
@@ -43,7 +43,8 @@ def start_on_nodes(filled: Filled) -> NodesLaw:
     stepper = stepper_of(filled)
     num = stepper.space.training_points.shape[0]
     values = stepper.prior
-    return NodesLaw(values, values, jnp.zeros(num), jnp.zeros(()))
+    # Of the same structure as after a transition, so that a scan can carry it.
+    return NodesLaw(values, values, jnp.zeros(num), jnp.zeros(()), (jnp.zeros((), int), None))
 
 
 def _predict(
@@ -132,13 +133,13 @@ def moments_on_nodes(
 
 def density_on_nodes(filled: Filled, law: NodesLaw) -> ProductDensity:
     """The law between the nodes too; several observations since the last transition share a fit."""
-    if law.source is None or law.logs is None or law.log_norm is None:
+    if law.source is None or law.logs is None or law.log_norm is None or law.at is None:
         raise ValueError("this law is that of a whole series: see post.density(t)")
     roots, log_scale = [], -law.log_norm
     if bool(jnp.any(law.logs != 0.0)):
         coefficients, peaks = eqx.filter_jit(fit_logs)(filled, law.logs[None])
         roots, log_scale = [coefficients[0]], log_scale + peaks[0]
-    if law.at is None:
+    if int(law.at[0]) == 0:
         return ProductDensity.of_prior(filled, roots, log_scale)
     v = filled.plan.node_weights() * law.source
     rows = filled.tables_at(*law.at).rows

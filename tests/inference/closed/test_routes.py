@@ -290,6 +290,16 @@ def test_closed_takes_gaps_between_times_and_starts_at_the_prior():
 
 
 @pytest.mark.slow
+def test_closed_passes_through_every_transition_that_varies_in_time():
+    _, ys = systems.ungm.simulate(0, 3)
+    model, keep = psd.learn(systems.ungm(), 1e-1, engine="closed"), np.array([0, 2, 4])
+    gappy = np.full((5, 1), np.nan)
+    gappy[keep] = np.asarray(ys)
+    jumps, whole = psd.run_filter(model, gappy[keep], times=keep + 1), psd.run_filter(model, gappy)
+    assert worst(jumps.mean, whole.mean[keep]) < 1e-9
+
+
+@pytest.mark.slow
 def test_closed_fits_sensors_of_one_time_together():
     """Equal times: one fit of the product of both likelihoods, each worth its share."""
     case = CASES["linear"]._replace(anchors=(30,), ridge=1e-14)
