@@ -12,7 +12,7 @@ from .nodes.engine import Nodes
 
 # In the order in which "auto" asks them whether they should be chosen.
 ENGINES: dict[str, type[AbstractEngine]] = {
-    kind.name: kind for kind in (Exact, Mixture, Nodes, Adaptive, Closed, Reference, Free)
+    kind.name: kind for kind in (Exact, Adaptive, Mixture, Nodes, Closed, Reference, Free)
 }
 
 

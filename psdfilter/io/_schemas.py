@@ -100,6 +100,28 @@ SCHEMAS = {
             "values", "source", "logs", "log_norm", "at",
         ),
         _schema(
+            "adaptive plan", f"{_INFERENCE}.adaptive.trace", "AdaptivePlan",
+            "tol", "share", "capacities",
+        ),
+        _schema(
+            "adaptive model", f"{_INFERENCE}.adaptive.model", "AdaptiveModel",
+            "ssm", "plan", "report",
+        ),
+        _schema("observation", f"{_INFERENCE}.adaptive.tables", "Seen", "y", "t", "row"),
+        _schema(
+            "line panels", f"{_INFERENCE}.adaptive.pairs", "Smooth",
+            "lower", "upper", "density", "log_scale", "relative", "target",
+        ),
+        _schema(
+            "line source", f"{_INFERENCE}.adaptive.tables", "Source",
+            "nodes", "log_masses", "ratios", "panels=smooth", "t", "row",
+        ),
+        _schema(
+            "line law", f"{_INFERENCE}.adaptive.state", "Law",
+            "source", "seen", "log_norm", "nodes", "log_masses", "ratios", "lower", "upper",
+            "offset", "error", "local", "sampling", "code", "target", "before",
+        ),
+        _schema(
             "midpoint axis", f"{_INFERENCE}.closed.midpoints", "MidpointAxis",
             "anchors", "half", "precision", "anchor_pairs", "half_pairs", "half_means",
             "quarter_means", "half_moments", "quarter_moments",
@@ -194,8 +216,8 @@ SCHEMAS = {
 # What a user may pass to `save`; the other kinds are parts of these.
 KINDS = (
     "box", "grid", "psd", "generalized psd", "pairwise psd", "blocks", "filter state",
-    "model on nodes", "closed model", "exact model", "linearized mixture", "sensor mixture",
-    "free model",
+    "adaptive model", "model on nodes", "closed model", "exact model", "linearized mixture",
+    "sensor mixture", "free model",
 )  # fmt: skip
 
 # (kind, version in a file) -> what makes the parts of the next version.

@@ -62,6 +62,8 @@ _SEEN = (0.2, 0.5, 0.1, 0.6, 0.3)
 _COUNTS = (1.0, 2.0, 0.0, 1.0, 3.0)
 
 CASES = {
+    "adaptive": Case(sine, "adaptive", 1e-2, _SEEN, accuracy=1e-4),
+    "adaptive on R": Case(bent, "adaptive", 1e-2, _SEEN, accuracy=1e-4),
     "nodes": Case(sine, "nodes", 1e-2, _SEEN, accuracy=1e-5),
     "nodes joint": Case(sine, psd.engines.Nodes(observation="joint"), 1e-2, _SEEN, accuracy=1e-5),
     "closed": Case(sine, "closed", 1e-2, _SEEN),
