@@ -18,6 +18,7 @@ from scipy.stats import multivariate_normal
 
 import psdfilter as psd
 from psdfilter import systems
+from psdfilter._inference.learn import choose_engine
 from psdfilter._inference.nodes.refine import FineNodes
 
 # Most of the time of the tests goes into compilation, once for each shape. The registries therefore
@@ -246,8 +247,13 @@ def box_rule(dim: int, num: int | None = None) -> Rule:
 
 @cache
 def learned(name: str, tol: float) -> psd.engines.AbstractModel:
-    """The filter of a ready-made system, learned once for all tests that ask for it."""
-    return psd.learn(systems.ALL[name](), tol)
+    """The filter of a ready-made system, learned once for all tests that ask for it.
+
+    On a line with a fixed plan: adaptive steps have tests of their own.
+    """
+    ssm = systems.ALL[name]()
+    chosen, _ = choose_engine(ssm, tol, "auto")
+    return psd.learn(ssm, tol, engine="nodes" if chosen.name == "adaptive" else chosen)
 
 
 def at_nodes(post) -> np.ndarray:

@@ -14,7 +14,17 @@ ROOMS = [
 ]  # fmt: skip
 # Within `_inference`: what engines are made of, the engines, what knows them all, the drivers.
 FLOORS = [
-    ["ability", "report", "trace", "laws", "series", "compiled", "obstacles", "quadrature"],
+    [
+        "ability",
+        "report",
+        "trace",
+        "laws",
+        "series",
+        "compiled",
+        "obstacles",
+        "quadrature",
+        "notices",
+    ],
     ["model"],
     ["engine", "sizing"],
     ["observed"],

@@ -73,13 +73,17 @@ def test_one_observation_at_a_time_is_the_whole_series(name):
     state = psd.init(model)
     for y in series(name):
         state = psd.update(model, psd.predict(model, state), y)
-    np.testing.assert_allclose(state.log_likelihood, post.log_likelihood, rtol=1e-10, atol=1e-12)
+    # Nodes that are chosen at every step are others in a scan: equal to the tolerance, far below.
+    adaptive = model.engine == "adaptive"
+    close = 0.01 * CASES[name].tol if adaptive else 1e-9
+    gap = abs(float(state.log_likelihood - post.log_likelihood))
+    assert gap <= (close if adaptive else 1e-10 * (1 + abs(float(post.log_likelihood))))
     mean, covariance = state.moments(model)
-    np.testing.assert_allclose(mean, post.mean[-1], rtol=1e-8, atol=1e-9)
-    np.testing.assert_allclose(covariance, post.covariance[-1], rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(mean, post.mean[-1], rtol=1e-8, atol=close)
+    np.testing.assert_allclose(covariance, post.covariance[-1], rtol=1e-8, atol=close)
     points, _ = spread_points(post, -1, 9)
     # Several squares are fitted by one there, to the tolerance.
-    atol = 0.1 * CASES[name].tol if name == "nodes joint" else 1e-9
+    atol = 0.1 * CASES[name].tol if name == "nodes joint" else close
     np.testing.assert_allclose(
         state.density(model)(points), post.density(-1)(points), rtol=1e-6, atol=atol
     )
@@ -93,10 +97,11 @@ def test_a_missing_row_is_a_time_without_an_observation(name):
     gap = np.concatenate([ys[:1], np.full_like(ys[:1], np.nan), ys[1:2]])
     missing = psd.run_filter(model, gap)
     skipped = psd.run_filter(model, ys[:2], times=[1, 3])
-    np.testing.assert_allclose(missing.mean[-1], skipped.mean[-1], rtol=1e-8, atol=1e-9)
+    close = 0.01 * CASES[name].tol if model.engine == "adaptive" else 1e-9
+    np.testing.assert_allclose(missing.mean[-1], skipped.mean[-1], rtol=1e-8, atol=close)
     # A missing row forgives the mass that has left the box.
     kept = float(missing.log_kept[1])
-    assert abs(float(missing.log_likelihood + kept - skipped.log_likelihood)) < 1e-8
+    assert abs(float(missing.log_likelihood + kept - skipped.log_likelihood)) < 10 * close
     assert float(missing.log_likelihoods[1]) == 0.0
 
 
@@ -127,9 +132,11 @@ def test_vmap_is_a_loop_and_jit_changes_nothing(name):
     each = [summary(y) for y in both]
     batch = jax.vmap(summary)(jnp.asarray(both))
     compiled = jax.jit(summary)(jnp.asarray(ys))
+    # Traced series have a fixed plan there: another engine, the same tolerance.
+    atol = CASES[name].tol if model.engine == "adaptive" else 1e-11
     for k in range(2):
-        np.testing.assert_allclose(batch[k], [one[k] for one in each], rtol=1e-9, atol=1e-11)
-        np.testing.assert_allclose(compiled[k], each[0][k], rtol=1e-9, atol=1e-11)
+        np.testing.assert_allclose(batch[k], [one[k] for one in each], rtol=1e-9, atol=atol)
+        np.testing.assert_allclose(compiled[k], each[0][k], rtol=1e-9, atol=atol)
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "reference"][:5])

@@ -15,7 +15,7 @@ def sine():
     system = systems.sine_map
     _, ys = system.simulate(7, 12)
     ys = np.asarray(ys)
-    return psd.learn(system(), 1e-4), ys, system.reference(ys)
+    return psd.learn(system(), 1e-4, engine="nodes"), ys, system.reference(ys)
 
 
 def transition(z: np.ndarray) -> np.ndarray:
@@ -139,7 +139,7 @@ def test_forecasts_equal_monte_carlo(sine):
 def test_probability_transforms_of_data_from_the_model_are_uniform():
     system = systems.stochastic_volatility
     _, ys = system.simulate(5, 150)
-    post = psd.run_filter(psd.learn(system(), 1e-2), ys)
+    post = psd.run_filter(psd.learn(system(), 1e-2, engine="nodes"), ys)
     pit = np.asarray(post.pit)
     # Kolmogorov-Smirnov: exceeded with probability 1e-6.
     steps = np.arange(1, 151) / 150

@@ -144,7 +144,10 @@ def test_the_closed_engine_has_the_same_results():
     _, ys = system.simulate(7, 8)
     ys = np.asarray(ys)
     model = psd.learn(system(), 1e-2, engine="closed", ys=ys)
-    post, nodes = psd.run_filter(model, ys), psd.run_filter(psd.learn(system(), 1e-3), ys)
+    post, nodes = (
+        psd.run_filter(model, ys),
+        psd.run_filter(psd.learn(system(), 1e-3, engine="nodes"), ys),
+    )
     np.testing.assert_allclose(post.pit, nodes.pit, atol=1e-2)
     np.testing.assert_allclose(post.log_predictive, nodes.log_predictive, atol=8e-2)
     closed, other = psd.forecast(model, post, 2), psd.forecast(nodes.model, nodes, 2)

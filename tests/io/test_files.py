@@ -82,7 +82,7 @@ def test_learned_model(learned, tmp_path):
 @pytest.mark.slow
 def test_a_model_sized_by_data_stays_so(tmp_path):
     ssm = dataclasses.replace(systems.sine_map(), sample_observation=None)
-    model = learn(ssm, 1e-2)
+    model = learn(ssm, 1e-2, engine="nodes")
     _, ys = systems.sine_map.simulate(0, 10)
     post = run_filter(model, ys)
     assert not model.is_sized

@@ -10,7 +10,9 @@ from jaxtyping import Array, Float
 from scipy import special
 
 from ..._checks import Numbers, as_points, is_traced, require_finite
-from ..._density.psd import AbstractDensity, over_points
+from ..._density.box import Box
+from ..._density.psd import AbstractDensity, GaussianPSD, over_points
+from ..._learning.rank_one import learn_rank_one
 from ..._statespace.model import Inputs, StateSpaceModel
 from .known import known_values
 from .laws import log_density
@@ -41,6 +43,13 @@ class LineDensity(AbstractDensity):
     def dim(self) -> int:
         """One."""
         return 1
+
+    def expand(self, tol: float = 1e-6) -> GaussianPSD:
+        """A `GaussianPSD` of rank one, fitted where the law has mass to `tol` of its peak."""
+        nodes = self.law.nodes
+        margin = 0.05 * (nodes[-1] - nodes[0])
+        box = Box(nodes[:1] - margin, nodes[-1:] + margin)
+        return learn_rank_one(lambda x: self(x), box, tol=tol, vectorized=True).model
 
     def _scaled_value(self, x: Float[Array, " d"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         parts, law = parts_of(self.ssm), self.law

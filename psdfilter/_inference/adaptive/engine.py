@@ -16,6 +16,7 @@ from ..nodes.engine import Nodes
 from ..report import Report
 from ..series import Series
 from ..trace import Trace
+from .looked import look_at
 from .model import ABILITIES, AdaptiveModel
 from .plan import adaptive_obstacle, plan_for
 
@@ -51,8 +52,9 @@ class Adaptive(AbstractEngine):
         reason: str = "asked for",
     ) -> AdaptiveModel:
         """Nothing to learn: the model's own densities are evaluated as they are needed."""
-        del ys, inputs
+        del ys
         started = time.perf_counter()
+        look_at(ssm, inputs)
         plan = plan_for(tol)
         notes = (("nodes at a time", f"{plan.capacities[0]}, more where a step asks for them"),)
         seconds = time.perf_counter() - started

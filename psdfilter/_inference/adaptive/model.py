@@ -24,7 +24,7 @@ from ..series import Series
 from ..trace import Ahead, Moved, Observation, Seen, Smoothing, Trace
 from . import robust
 from .density import LineDensity, Sink
-from .hosted import Step, one_step
+from .hosted import Outcome, Step, one_step
 from .known import known_values
 from .laws import cdf, draw, expectation, quantile
 from .reach import frame_of
@@ -39,6 +39,9 @@ ABILITIES = frozenset(
         Ability.INPUTS,
         Ability.PARTLY_MISSING,
         Ability.SMOOTHER,
+        Ability.LAG,
+        Ability.SMOOTHED_SUMMARIES,
+        Ability.PAIRS,
         Ability.OBSERVED_LAWS,
         Ability.ERRORS,
         Ability.CERTIFICATE,
@@ -170,7 +173,7 @@ class AdaptiveModel(AbstractModel):
     def _values(self) -> Values:
         return known_values(self.ssm)
 
-    def _step(self, law: Law, step: Step) -> tuple[Law, Any]:
+    def _step(self, law: Law, step: Step) -> tuple[Law, Outcome]:
         wanted = robust.Wanted(self.plan.tol / self.plan.share)
         _, outcome = one_step(self._values, frame_of(self.ssm), law, step, wanted)
         return outcome.law, outcome
@@ -182,6 +185,7 @@ class AdaptiveModel(AbstractModel):
 
     def predict(self, law: Law, step: Int[Array, ""], row: Inputs) -> tuple[Law, Moved]:
         """One transition."""
+        _refuse_tracing((law, step, row))
         nothing = np.full(1, np.nan)
         new, outcome = self._step(law, Step(int(step), 1, row, nothing))
         code = jnp.asarray(outcome.code)
@@ -191,6 +195,7 @@ class AdaptiveModel(AbstractModel):
         self, law: Law, y: Observation, step: Int[Array, ""], row: Inputs
     ) -> tuple[Law, Seen]:
         """One observation."""
+        _refuse_tracing((law, y, step, row))
         seen = np.asarray(y, dtype=float)
         new, outcome = self._step(law, Step(int(step), 0, row, seen))
         used = bool(np.isfinite(outcome.log_mass)) and not bool(np.all(np.isnan(seen)))
@@ -255,14 +260,24 @@ class AdaptiveModel(AbstractModel):
         return forecast(self._values, frame_of(self.ssm), law, times, target)
 
     def smooth(self, series: Series, trace: Trace, lag: int | None, keep: bool) -> Smoothing:
-        """On the nodes of the filter."""
-        del series, lag, keep
+        """On the nodes of the filter; with a lag, on a fixed plan."""
+        if lag is not None:
+            fixed = self.fixed()
+            return fixed.smooth(series, fixed.run(series, keep), lag, keep)
         kept: AdaptiveTrace = trace.laws
         out = smooth(self._values, kept)
         pairs = zip(kept.laws, out.masses, strict=True)
         laws = tuple(smoothed_law(law, masses) for law, masses in pairs)
         moments = jnp.asarray(out.mean), jnp.asarray(out.covariance)
         return Smoothing(*moments, LineLaws(self.ssm, laws, kept.laws), "backward sums")
+
+    def pair_law(self, series: Series, trace: Trace, laws: AbstractLaws, t: int) -> Array:
+        """On a fixed plan."""
+        del trace, laws
+        fixed = self.fixed()
+        trace = fixed.run(series, True)
+        again = fixed.smooth(series, trace, None, True).laws
+        return fixed.pair_law(series, trace, again, t)
 
     def paths(
         self, series: Series, trace: Trace, key: PRNGKeyArray, num: int
@@ -307,6 +322,14 @@ class AdaptiveModel(AbstractModel):
         ys = jnp.asarray(series.ys)
         levels = laws.cdfs(jnp.where(jnp.isnan(ys), laws.mean, ys))[:, 0]
         return jnp.where(jnp.isnan(ys[:, 0]), jnp.nan, levels)
+
+
+def _refuse_tracing(parts: Any) -> None:
+    if is_traced(parts):
+        raise ValueError(
+            'online steps of engine "adaptive" look at every step and cannot be traced: learn with '
+            'engine="nodes" for steps under jit, vmap or scan'
+        )
 
 
 def smoothed_law(law: Law, masses: Float[np.ndarray, " n"]) -> Law:

@@ -15,7 +15,10 @@ def adaptive_obstacle(ssm: StateSpaceModel, tol: float) -> str | None:
     if ssm.dim != 1:
         return f"it serves states of one coordinate, got {ssm.dim}"
     if not LEAST_TOL <= tol < 2:
-        return f"tol must lie in [{LEAST_TOL:g}, 2), got {tol:g}"
+        return (
+            f"tol must be at least {LEAST_TOL:g}, got {tol:g}: rounding in double precision leaves "
+            "errors of that size"
+        )
     form = ssm.structure
     if form is not None and float(form.Q[0, 0]) <= 0:
         return "Q is zero: a state that moves without noise has no density"

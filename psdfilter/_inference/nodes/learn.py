@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 
 from ..._checks import Numbers
 from ..._statespace.model import Inputs, StateSpaceModel
+from ..notices import NO_DENSITY, loses_mass, no_density, traced_model
 from ..report import Report
 from ..series import Series, as_series
 from ..sizing.host import fill, one_step_error
@@ -22,8 +23,8 @@ from .run import run_on_nodes
 
 # What rounding leaves of the fits; filters were measured to keep tolerances down to here.
 LEAST_TOL = 1e-10
-# Share of mass leaving the box in a step, and mass on it, that call for a word.
-_LARGE_LEAK, _NO_DENSITY = 0.05, 1.5
+# Share of mass leaving the box in a step that calls for a word.
+_LARGE_LEAK = 0.05
 # A one-step error beyond all tolerances: the box holds states that the model throws out of it.
 _MAX_ONE_STEP_ERROR = 0.3
 
@@ -93,28 +94,14 @@ def _typical(ssm: StateSpaceModel, inputs: Inputs) -> TypicalPaths:
     try:
         return simulate_typical(ssm, inputs=inputs)
     except (TracerArrayConversionError, ConcretizationTypeError) as error:
-        raise ValueError(
-            "ssm must be concrete where grids are chosen, but learn was called under jax.jit, grad "
-            "or vmap: call it outside, and for a function of parameters use psdfilter.likelihood"
-        ) from error
+        raise ValueError(traced_model) from error
 
 
 def _warn_of_mass(paths: TypicalPaths) -> None:
-    if paths.mass > _NO_DENSITY:
-        warnings.warn(
-            "log_transition must be the logarithm of a density in x, but exp(log_transition(u, .)) "
-            f"has mass {paths.mass:.3g} on state_box, on average over typical u: likelihoods are "
-            "too large by as much in every step",
-            stacklevel=5,
-        )
+    if paths.mass > NO_DENSITY:
+        warnings.warn(no_density(paths.mass), stacklevel=5)
     if paths.leak > _LARGE_LEAK:
-        warnings.warn(
-            f"{100 * paths.leak:.0f} % of the mass leaves state_box in a typical step, is lost, "
-            "and lowers the likelihood: choose a larger state_box, or learn with "
-            "engine=psdfilter.engines.Nodes(renormalize=True) if the model is meant to be confined "
-            "to it",
-            stacklevel=5,
-        )
+        warnings.warn(loses_mass(paths.leak), stacklevel=5)
 
 
 def _fill(plan: Plan, ssm: StateSpaceModel, wish: Wish) -> Filled:

@@ -240,7 +240,7 @@ def test_transition_that_varies_in_time():
         state_box=Box([-1.0], [1.0]),
         sample_observation=lambda key, x: x + 0.4 * jax.random.normal(key, (1,)),
     )
-    post = run_filter(learn(ssm, 1e-3), ys)
+    post = run_filter(learn(ssm, 1e-3, engine="nodes"), ys)
     found = post.certificate
     assert np.ptp(found.sigma) > 0.01
     error = error_on_a_grid(
@@ -302,7 +302,7 @@ def test_single_coordinates_missing():
         observation_box=Box([-4.0, -4.0], [4.0, 4.0]),
         sample_observation=lambda key, x: x[0] + 0.4 * jax.random.normal(key, (2,)),
     )
-    post = run_filter(learn(ssm, 1e-3), ys)
+    post = run_filter(learn(ssm, 1e-3, engine="nodes"), ys)
     found = post.certificate
     error = error_on_a_grid(
         post,
@@ -322,7 +322,7 @@ def test_single_coordinates_missing():
 def test_three_dimensions_get_what_is_affordable():
     system = systems.lorenz63
     _, ys = system.simulate(0, 3)
-    found = run_filter(learn(system(), 1e-1), ys).certificate
+    found = run_filter(learn(system(), 1e-1, engine="nodes"), ys).certificate
     assert np.isnan(found.sharp.total).all()
     assert np.all(found.observation_error >= 0)
     assert found.prior_error >= 0

@@ -44,7 +44,7 @@ def test_checkpoints_change_neither_value_nor_gradient():
     theta = jnp.asarray([-0.9, 0.93, 0.25])
     ys = np.array(system.simulate(3, 70)[1])
     ys[[5, 30]] = np.nan
-    model = psd.learn(system(mu=-0.9, rho=0.93, sigma=0.25), 1e-2)
+    model = psd.learn(system(mu=-0.9, rho=0.93, sigma=0.25), 1e-2, engine="nodes")
     series, frozen = as_series(ys, model.num_observed), model.frozen()
 
     def total(theta, kept):

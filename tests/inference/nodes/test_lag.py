@@ -78,7 +78,7 @@ def test_lags_with_gaps_between_times(sine):
 def test_lags_of_a_transition_that_varies_in_time():
     system = systems.ungm
     _, ys = system.simulate(2, 8)
-    model = psd.learn(system(), 1e-2)
+    model = psd.learn(system(), 1e-2, engine="nodes")
     ys = np.asarray(ys)
     check_windows(model, ys, 2, psd.run_smoother(model, ys, lag=2))
     times = np.array([1, 2, 4, 5, 7, 8, 9, 10])
@@ -133,7 +133,7 @@ def test_paths_over_gaps_have_the_law_of_paths_through_missing_rows(sine):
 def test_a_smoother_over_gaps_of_a_time_varying_model():
     system = systems.ungm
     _, ys = system.simulate(2, 6)
-    model = psd.learn(system(), 1e-2)
+    model = psd.learn(system(), 1e-2, engine="nodes")
     keep = np.array([0, 2, 3, 5])
     gappy = np.full((6, 1), np.nan)
     gappy[keep] = np.asarray(ys)[keep]

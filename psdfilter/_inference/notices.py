@@ -1,0 +1,28 @@
+"""What users are told about a model, in the same words whichever engine finds out."""
+
+# Mass of Q(u, .) beyond which it is taken for something else than a density.
+NO_DENSITY = 1.5
+
+traced_model = (
+    "ssm must be concrete where grids are chosen, but learn was called under jax.jit, grad or "
+    "vmap: call it outside, and for a function of parameters use psdfilter.likelihood"
+)
+
+
+def no_density(mass: float) -> str:
+    """log_transition is no logarithm of a density."""
+    return (
+        "log_transition must be the logarithm of a density in x, but exp(log_transition(u, .)) has "
+        f"mass {mass:.3g} on state_box, on average over typical u: likelihoods are too large by as "
+        "much in every step"
+    )
+
+
+def loses_mass(leak: float) -> str:
+    """The state leaves its box."""
+    return (
+        f"{100 * leak:.0f} % of the mass leaves state_box in a typical step, is lost, and lowers "
+        "the likelihood: choose a larger state_box, or learn with "
+        "engine=psdfilter.engines.Nodes(renormalize=True) if the model is meant to be confined to "
+        "it"
+    )
