@@ -1,0 +1,291 @@
+"""The exact filter on the plane: predicted densities on tensor panels, posteriors on a tree.
+
+Q(u, .) is a mixture of products over the two axes of z, so that a prediction is one matrix product
+over the nodes u that hold mass. Its interpolant times the likelihood is resolved on rectangles that
+are bisected, axis by axis, until their Legendre series end.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .quadrature import lagrange, merge, nodes, rule, split_edges
+
+CHUNK = 4_000_000
+FLOOR = -690.0  # logs of predicted densities, against their maximum
+
+
+@dataclass(frozen=True)
+class Setting:
+    """order: nodes per axis of a rectangle; wide: the same of a predicted panel, of `step` widths
+    of Q; tail: last Legendre coefficients of a rectangle against all mass; move: how many widths
+    of Q a rectangle may be moved across; deeper: factor of `deep`."""
+
+    order: int
+    wide: int
+    step: float
+    tail: float
+    move: float
+    deeper: float
+
+
+COARSE = Setting(order=12, wide=16, step=3.0, tail=1e-9, move=3.0, deeper=1.0)
+FINE = Setting(order=14, wide=18, step=2.5, tail=1e-10, move=2.5, deeper=1.25)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Logs (k1, n, k2, n) at the nodes of products of panels (k1, 2), (k2, 2); zero elsewhere."""
+
+    edges: tuple
+    logs: np.ndarray
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Logs (k, n, n) at the nodes of rectangles (k, 2, 2): [axis, side]."""
+
+    edges: np.ndarray
+    logs: np.ndarray
+
+
+def frame_of(truth):
+    return np.eye(2) if truth.frame is None else np.asarray(truth.frame)
+
+
+def to_state(truth, z):
+    return z if truth.frame is None else z @ frame_of(truth).T
+
+
+def jacobian(truth):
+    return abs(np.linalg.det(frame_of(truth)))
+
+
+def points(truth, edges, setting):
+    """Nodes (n, 2) in z and weights (n,)."""
+    del truth
+    (x1, w1), (x2, w2) = (nodes(edges[:, i], setting.order) for i in (0, 1))
+    n = setting.order
+    x = np.stack(
+        [np.repeat(x1, n, axis=1).reshape(-1, n, n), np.tile(x2[:, None, :], (1, n, 1))], axis=-1
+    )
+    return x.reshape(-1, 2), (w1[:, :, None] * w2[:, None, :]).ravel()
+
+
+def log_values(pre, edges, x, setting):
+    """Log of a predicted density (or of an earlier posterior) at points x (n, 2)."""
+    del edges
+    out = np.full(len(x), -np.inf)
+    step = 20_000
+    for i in range(0, len(x), step):
+        fn = _log_tensor if isinstance(pre, Tensor) else _log_tree
+        out[i : i + step] = fn(pre, x[i : i + step], setting)
+    return out
+
+
+def _local(edges, x):
+    index = np.clip(np.searchsorted(edges[:, 0], x, side="right") - 1, 0, None)
+    low, high = edges[index, 0], edges[index, 1]
+    inside = (x >= low) & (x <= high)
+    return index, np.clip((2 * x - low - high) / (high - low), -1, 1), inside
+
+
+def _log_tensor(pre, x, setting):
+    del setting
+    order = pre.logs.shape[1]
+    i, z1, in1 = _local(pre.edges[0], x[:, 0])
+    j, z2, in2 = _local(pre.edges[1], x[:, 1])
+    block = pre.logs[i, :, j, :]
+    logs = np.einsum("ma,mab,mb->m", lagrange(z1, order), block, lagrange(z2, order))
+    return np.where(in1 & in2, logs, -np.inf)
+
+
+def _log_tree(pre, x, setting):
+    del setting
+    order = pre.logs.shape[1]
+    out = np.full(len(x), -np.inf)
+    for edges, logs in zip(pre.edges, pre.logs, strict=True):
+        here = np.all((x >= edges[:, 0]) & (x <= edges[:, 1]), axis=1)
+        if here.any():
+            z = (2 * x[here] - edges.sum(axis=1)) / (edges[:, 1] - edges[:, 0])
+            a, b = lagrange(z[:, 0], order), lagrange(z[:, 1], order)
+            out[here] = np.einsum("ma,ab,mb->m", a, logs, b)
+    return out
+
+
+class Filter:
+    """The recursion; `post` is a Tree of the normalised posterior in z."""
+
+    def __init__(self, truth, setting):
+        self.truth, self.setting = truth, setting
+        self.deep = truth.deep * setting.deeper
+        self.post = None
+
+    def start(self):
+        truth = self.truth
+        low, high = (np.array(corner, dtype=float) for corner in truth.prior)
+        if truth.box is None:
+            more = 0.3 * (self.setting.deeper - 1) * (high - low)
+            low, high = low - more, high + more
+        else:
+            low, high = np.maximum(low, truth.box[0]), np.minimum(high, truth.box[1])
+        spans = [
+            split_edges(low[i], high[i], (high[i] - low[i]) / 12, truth.breaks[i]) for i in (0, 1)
+        ]
+        edges = np.stack(
+            [np.repeat(spans[0], len(spans[1]), axis=0), np.tile(spans[1], (len(spans[0]), 1))],
+            axis=1,
+        )
+        log_jacobian = np.log(jacobian(truth))
+
+        def log_fn(points, _):
+            return truth.log_prior(to_state(truth, points.reshape(-1, 2))) + log_jacobian
+
+        self._settle(edges, log_fn, 1)
+
+    def predict(self, t):
+        truth, setting = self.truth, self.setting
+        x, w = points(truth, self.post.edges, setting)
+        logs = self.post.logs.ravel()
+        keep = logs > logs.max() - self.deep
+        x, mass = to_state(truth, x[keep]), np.exp(logs[keep]) * w[keep]
+        centre = np.asarray(truth.centre(x, t)).reshape(-1, 2)
+        reach = np.sqrt(2 * self.deep) if truth.reach == "gauss" else self.deep
+        edges = []
+        for i in (0, 1):
+            if truth.reach == "box":
+                spans = [(truth.box[0][i], truth.box[1][i])]
+            else:
+                far = truth.spread + reach * truth.width[i]
+                grid = np.unique(np.round(centre[:, i] / truth.width[i]) * truth.width[i])
+                both = np.stack([grid - far, grid + far], axis=1)
+                if truth.box is not None:
+                    both = np.clip(both, truth.box[0][i], truth.box[1][i])
+                spans = merge(both[both[:, 1] > both[:, 0]])
+            cuts = [split_edges(a, b, setting.step * truth.width[i], truth.breaks[i])
+                    for a, b in spans]
+            edges.append(np.concatenate(cuts))
+        return Tensor(tuple(edges), self._table(x, mass, edges, t))
+
+    def _table(self, u, mass, edges, t):
+        truth, order = self.truth, self.setting.wide
+        z = [nodes(edge, order)[0].ravel() for edge in edges]
+        total = np.zeros((len(z[0]), len(z[1])))
+        step = max(1, CHUNK // max(len(z[0]), len(z[1])))
+        for i in range(0, len(u), step):
+            part = u[i : i + step]
+            weights = np.zeros((1, len(part)))
+            if truth.log_weight is not None:
+                weights = truth.log_weight(part, t)
+            for c, log_weight in enumerate(weights):
+                a, b = (np.exp(truth.log_axis(k, part, z[k], t, c)) for k in (0, 1))
+                total += (a * (mass[i : i + step] * np.exp(log_weight))[:, None]).T @ b
+        top = total.max()
+        with np.errstate(divide="ignore"):
+            logs = np.maximum(np.log(total / top), FLOOR) + np.log(top)
+        return logs.reshape(len(edges[0]), order, len(edges[1]), order)
+
+    def update(self, pre, y, t):
+        truth = self.truth
+        wide = self.setting.wide
+        if isinstance(pre, Tree):  # a second sensor at one time
+            edges, parents = pre.edges, pre.logs
+            own, wide = pre.edges, self.setting.order
+        else:
+            k1, k2 = len(pre.edges[0]), len(pre.edges[1])
+            edges = np.stack(
+                [np.repeat(pre.edges[0], k2, axis=0), np.tile(pre.edges[1], (k1, 1))], axis=1
+            )
+            parents = pre.logs.transpose(0, 2, 1, 3).reshape(-1, wide, wide)
+            own = edges
+        keep = parents.max(axis=(1, 2)) > parents.max() - (self.deep if y is None else 3000)
+
+        def log_fn(x, parent):
+            z = self._inside(x, own[parent])
+            a = lagrange(z[:, :, 0, 0], wide)
+            b = lagrange(z[:, 0, :, 1], wide)
+            logs = np.einsum("kai,kij,kbj->kab", a, parents[parent], b, optimize=True)
+            if y is None:
+                return logs.reshape(-1)
+            state = to_state(truth, x.reshape(-1, 2))
+            return logs.reshape(-1) + truth.log_observation(state, y, t)
+
+        return self._settle(edges[keep], log_fn, t + 1, np.nonzero(keep)[0])
+
+    @staticmethod
+    def _inside(x, edges):
+        low, high = edges[:, None, None, :, 0], edges[:, None, None, :, 1]
+        return np.clip((2 * x - low - high) / (high - low), -1, 1)
+
+    def _settle(self, edges, log_fn, t, parent=None):
+        """The normalised product on a tree of its own; `t` is the time of the next transition."""
+        parent = np.arange(len(edges)) if parent is None else parent
+        truth, setting = self.truth, self.setting
+        n = setting.order
+        done, floor = [], -np.inf
+        for _ in range(40):
+            x, w = points(truth, edges, setting)
+            shaped = x.reshape(-1, n, n, 2)
+            logs = np.asarray(log_fn(shaped, parent), dtype=float)
+            logs, w = logs.reshape(-1, n, n), w.reshape(-1, n, n)
+            if np.isnan(logs).any():
+                raise ValueError("the truth of this case has NaN values")
+            peak = max(floor, logs.max())
+            split, keep, axis = self._judge(edges, shaped, logs, w, peak, done, t)
+            done.append((edges[keep], logs[keep], w[keep]))
+            floor = peak
+            if not split.any():
+                break
+            edges, parent = _halves(edges[split], axis[split]), np.tile(parent[split], 2)
+            if len(edges) > 60_000:
+                raise ValueError("the reference of this case takes too many rectangles")
+        else:
+            raise ValueError("40 levels of rectangles were not enough")
+        edges, logs, w = (np.concatenate(part) for part in zip(*done, strict=True))
+        near = logs.max(axis=(1, 2)) > floor - self.deep
+        edges, logs, w = edges[near], logs[near], w[near]
+        log_z = np.log(np.sum(np.exp(logs - floor) * w)) + floor
+        self.post = Tree(edges, logs - log_z)
+        return log_z
+
+    def _judge(self, edges, x, logs, w, peak, done, t):
+        """Which rectangles are split, which are kept, and along which axis."""
+        truth, setting = self.truth, self.setting
+        top, low = logs.max(axis=(1, 2)), logs.min(axis=(1, 2))
+        with np.errstate(invalid="ignore"):
+            vary = np.where(np.isfinite(top), top - low, 0.0)
+        alive = np.isfinite(top)
+        alive &= np.where(np.isfinite(vary), top + vary, np.inf) > peak - self.deep
+        values = np.exp(logs - peak)
+        mass = np.sum(values * w) + sum(np.sum(np.exp(g - peak) * v) for _, g, v in done)
+        _, unit, _, coefficients = rule(setting.order)
+        last = coefficients[-2:]
+        area = np.prod(edges[:, :, 1] - edges[:, :, 0], axis=1) / 2
+        tails = np.stack(
+            [
+                np.einsum("kcb,b->k", np.abs(np.einsum("ca,kab->kcb", last, values)), unit),
+                np.einsum("kac,a->k", np.abs(np.einsum("cb,kab->kac", last, values)), unit),
+            ]
+        ) * area
+        centre = np.asarray(truth.centre(to_state(truth, x.reshape(-1, 2)), t))
+        centre = centre.reshape(-1, *x.shape) / np.asarray(truth.width)
+        moved = np.stack(
+            [(centre.max(axis=i) - centre.min(axis=i)).max(axis=(0, 2, 3)) for i in (2, 3)]
+        )
+        finite = np.maximum(logs, (peak - 1e6))
+        falls = np.stack([np.ptp(finite, axis=i).max(axis=1) for i in (1, 2)])
+        steep = (vary > 14) & np.isfinite(vary)
+        need = np.maximum(tails / (setting.tail * mass), moved / setting.move)
+        need = np.where(steep & (need.max(axis=0) <= 1), falls, need)
+        span = (edges[:, :, 1] - edges[:, :, 0]).max(axis=1)
+        split = alive & ((need.max(axis=0) > 1) | steep) & (span > 1e-10)
+        return split, alive & ~split, np.argmax(need, axis=0)
+
+
+def _halves(edges, axis):
+    row = np.arange(len(edges))
+    mid = edges[row, axis].mean(axis=1)
+    left, right = edges.copy(), edges.copy()
+    left[row, axis, 1] = mid
+    right[row, axis, 0] = mid
+    return np.concatenate([left, right])
