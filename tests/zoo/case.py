@@ -43,7 +43,7 @@ class Line:
     kinks: Callable[..., Any] | None = None
     breaks: tuple[float, ...] = ()
     sensor_breaks: Callable[..., Any] | None = None
-    deep: float = 45.0
+    deep: float = 40.0
     start: float | None = None
 
 

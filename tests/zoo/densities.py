@@ -1,7 +1,7 @@
 """Log-densities in NumPy, for the second writing of every model."""
 
 import numpy as np
-from scipy.special import gammaln, log_ndtr, logsumexp
+from scipy.special import gammaln, log_ndtr
 
 HALF_LOG_2PI = 0.5 * np.log(2 * np.pi)
 
@@ -69,4 +69,7 @@ def bernoulli(k, logit):
 
 
 def mixture(weights, logs):
-    return logsumexp(np.stack([np.log(w) + g for w, g in zip(weights, logs, strict=True)]), axis=0)
+    total = np.log(weights[0]) + logs[0]
+    for weight, log in zip(weights[1:], logs[1:], strict=True):
+        total = np.logaddexp(total, np.log(weight) + log)
+    return total

@@ -27,12 +27,16 @@ class Setting:
     deeper: float
 
 
-COARSE = Setting(order=20, tail=1e-11, move=4.0, deeper=1.0)
-FINE = Setting(order=24, tail=1e-12, move=2.7, deeper=1.3)
+COARSE = Setting(order=20, tail=1e-10, move=6.0, deeper=1.0)
+FINE = Setting(order=24, tail=1e-11, move=4.5, deeper=1.3)
 
 
 def width_of(truth, u, t):
     return truth.width(u, t) if callable(truth.width) else np.full(np.shape(u), truth.width)
+
+
+def _log_tail(logs, coefficients):
+    return np.abs(logs @ coefficients.T)[:, -3:].sum(axis=1)
 
 
 def build(edges, log_fn, setting, deep, relative=False, too_wide=None):
@@ -61,12 +65,17 @@ def build(edges, log_fn, setting, deep, relative=False, too_wide=None):
         series = np.abs(values @ coefficients.T)[:, -3:].sum(axis=1)
         span = pending[:, 1] - pending[:, 0]
         bad = series * span > setting.tail * mass
-        alive = np.where(np.isfinite(vary), top + vary, np.inf) > peak - deep
+        # a log whose own series ends hides nothing; forty nats are what the rule integrates
+        finite = np.isfinite(logs).all(axis=1)
+        smooth = _log_tail(np.where(finite[:, None], logs, 0.0), coefficients) < 1e-9
+        known = finite & smooth
+        alive = np.where(np.isfinite(vary), top + np.where(known, 5, vary), np.inf) > peak - deep
         alive &= np.isfinite(top)
-        bad |= (vary > 12) & np.isfinite(vary) & (top + vary > peak - deep)
+        bad |= np.isfinite(vary) & (vary > np.where(known, 40, 12))
         if relative:
             own = np.exp(logs - np.where(np.isfinite(top), top, 0.0)[:, None])
-            bad |= np.abs(own @ coefficients.T)[:, -3:].sum(axis=1) > 30 * setting.tail
+            series = np.abs(own @ coefficients.T)[:, -3:].sum(axis=1)
+            bad |= (series > 30 * setting.tail) & ~(known & (vary > 20))
         if too_wide is not None:
             bad |= too_wide(pending, x)
         scale = np.maximum(np.abs(pending).max(axis=1), 1e-3)
@@ -133,7 +142,7 @@ class Filter:
                 low, high = np.clip(low, *truth.box), np.clip(high, *truth.box)
             inside = high > low
             spans = merge(np.stack([low[inside], high[inside]], axis=1))
-        edges = [split_edges(a, b, setting.move * finest, truth.breaks) for a, b in spans]
+        edges = [split_edges(a, b, 1.6 * setting.move * finest, truth.breaks) for a, b in spans]
         return build(
             np.concatenate(edges), lambda x: self.log_predicted(x, t), setting, self.deep,
             self.relative,
@@ -205,7 +214,7 @@ class Filter:
         if y is not None and truth.sensor_breaks is not None:
             marks = (*marks, *truth.sensor_breaks(y, t))
         edges = np.concatenate(
-            [split_edges(a, b, (b - a) * (0.26 if y is not None else 1.1), marks)
+            [split_edges(a, b, (b - a) * (0.6 if y is not None else 1.1), marks)
              for a, b in pre.edges]
         )
 
