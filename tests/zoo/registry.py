@@ -1,9 +1,9 @@
 """All cases of the zoo, by name."""
 
-from . import models_line_noise
+from . import models_line_data, models_line_narrow, models_line_noise, models_line_sensor
 
 ZOO = {}
-for _module in (models_line_noise,):
+for _module in (models_line_noise, models_line_sensor, models_line_narrow, models_line_data):
     for _name, _case in _module.ZOO.items():
         if _name in ZOO:
             raise ValueError(f"two cases are called {_name}")
