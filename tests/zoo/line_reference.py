@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .quadrature import Pieces, bisect, interpolate, lagrange, merge, nodes, rule, split_edges
+from .quadrature import Pieces, bisect, interpolate, lagrange, log_tails, merge, nodes, rule, split_edges
 
 CHUNK = 4_000_000  # entries of one table of log Q
 
@@ -33,10 +33,6 @@ FINE = Setting(order=24, tail=1e-11, move=4.5, deeper=1.3)
 
 def width_of(truth, u, t):
     return truth.width(u, t) if callable(truth.width) else np.full(np.shape(u), truth.width)
-
-
-def _log_tail(logs, coefficients):
-    return np.abs(logs @ coefficients.T)[:, -3:].sum(axis=1)
 
 
 def build(edges, log_fn, setting, deep, relative=False, too_wide=None):
@@ -65,17 +61,17 @@ def build(edges, log_fn, setting, deep, relative=False, too_wide=None):
         series = np.abs(values @ coefficients.T)[:, -3:].sum(axis=1)
         span = pending[:, 1] - pending[:, 0]
         bad = series * span > setting.tail * mass
-        # a log whose own series ends hides nothing; forty nats are what the rule integrates
+        # a log whose own series ends hides no more than a step between neighbouring nodes; forty
+        # nats are what the rule integrates
         finite = np.isfinite(logs).all(axis=1)
-        smooth = _log_tail(np.where(finite[:, None], logs, 0.0), coefficients) < 1e-9
-        known = finite & smooth
-        alive = np.where(np.isfinite(vary), top + np.where(known, 5, vary), np.inf) > peak - deep
+        known = log_tails(logs) < 1e-9 * (1 + 1e-3 * vary)
+        step = np.abs(np.diff(np.where(finite[:, None], logs, 0.0), axis=1)).max(axis=1)
+        hidden = np.where(known, 5 + step, vary)
+        alive = np.where(np.isfinite(vary), top + hidden, np.inf) > peak - deep
         alive &= np.isfinite(top)
         bad |= np.isfinite(vary) & (vary > np.where(known, 40, 12))
         if relative:
-            own = np.exp(logs - np.where(np.isfinite(top), top, 0.0)[:, None])
-            series = np.abs(own @ coefficients.T)[:, -3:].sum(axis=1)
-            bad |= (series > 30 * setting.tail) & ~(known & (vary > 20))
+            bad |= finite & ~known
         if too_wide is not None:
             bad |= too_wide(pending, x)
         scale = np.maximum(np.abs(pending).max(axis=1), 1e-3)
@@ -102,7 +98,7 @@ class Filter:
     def __init__(self, truth, setting):
         self.truth, self.setting = truth, setting
         self.deep = truth.deep * setting.deeper
-        self.relative = truth.deep > 100
+        self.relative = truth.deep > 50
         self.post = None
 
     def start(self):
@@ -199,7 +195,8 @@ class Filter:
             a, b = edges[panel, 0], edges[panel, 1]
             z = (2 * v - (a + b)[:, None]) / (b - a)[:, None]
             logs = np.repeat(self._own.logs[panel], order, axis=0)
-            log_p = interpolate(lagrange(z.ravel(), order), logs).reshape(v.shape)
+            in_logs = np.repeat(self._own.in_logs[panel], order)
+            log_p = interpolate(lagrange(z.ravel(), order), logs, in_logs).reshape(v.shape)
             log_q = self.truth.log_transition(v, x[row][:, None], t)
             extra[row, piece] = log_p + np.log(w) + log_q
         return extra.reshape(len(x), -1)
@@ -213,8 +210,10 @@ class Filter:
         marks = truth.breaks
         if y is not None and truth.sensor_breaks is not None:
             marks = (*marks, *truth.sensor_breaks(y, t))
+        # a second sensor at one time starts from the panels of the first
+        fresh = 1.1 if y is None or pre is self.post else 0.6
         edges = np.concatenate(
-            [split_edges(a, b, (b - a) * (0.6 if y is not None else 1.1), marks)
+            [split_edges(a, b, (b - a) * fresh, marks)
              for a, b in pre.edges]
         )
 

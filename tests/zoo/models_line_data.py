@@ -28,7 +28,7 @@ def _outlier(seed, sds, box=None):
             state_box=box,
         ),
         data,
-        moving(f, 0.3, seen_by(same, 0.3), deep=60 + 0.8 * sds**2, box=box),
+        moving(f, 0.3, seen_by(same, 0.3), deep=60 + 0.7 * sds**2, box=box),
     )
 
 

@@ -76,6 +76,11 @@ class Pieces:
     def order(self):
         return self.logs.shape[1]
 
+    @property
+    def in_logs(self):
+        """Which panels are interpolated in logs."""
+        return log_tails(self.logs) < 1e-8
+
     def __call__(self, x):
         shape = np.shape(x)
         x = np.ravel(x)
@@ -83,21 +88,28 @@ class Pieces:
         low, high = self.edges[index, 0], self.edges[index, 1]
         inside = (x >= low) & (x <= high)
         z = np.clip((2 * x - low - high) / (high - low), -1, 1)
-        out = interpolate(lagrange(z, self.order), self.logs[index])
+        out = interpolate(lagrange(z, self.order), self.logs[index], self.in_logs[index])
         return np.where(inside, out, -np.inf).reshape(shape)
 
 
-def interpolate(matrix, logs):
-    """Log of the interpolant, row by row: of logs where they range far, of values where not.
+def log_tails(logs):
+    """Size of the last Legendre coefficients of the logs of panels; inf where there are zeros."""
+    finite = np.isfinite(logs).all(axis=1)
+    coefficients = rule(logs.shape[1])[3]
+    tail = np.abs(np.where(finite[:, None], logs, 0.0) @ coefficients.T)[:, -3:].sum(axis=1)
+    return np.where(finite, tail, np.inf)
+
+
+def interpolate(matrix, logs, in_logs):
+    """Log of the interpolant, row by row: of logs where their own series ends, else of values.
 
     A density with zeros has no log to interpolate; one that falls by e^20 in a panel has values
-    that a polynomial would turn negative.
+    whose interpolant is wrong, relatively, at the lower end, where an outlier may ask for it.
     """
     top = logs.max(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        far = np.isfinite(logs).all(axis=1) & (top - logs.min(axis=1) > 20)
         shift = np.where(np.isfinite(top), top, 0.0)
         values = np.exp(logs - shift[:, None])
         linear = np.log(np.maximum(np.sum(matrix * values, axis=1), 0.0)) + shift
         finite = np.where(np.isfinite(logs), logs, 0.0)
-        return np.where(far, np.sum(matrix * finite, axis=1), linear)
+        return np.where(in_logs, np.sum(matrix * finite, axis=1), linear)
