@@ -74,7 +74,7 @@ class Plane:
     frame: Any = None
     log_weight: Callable[..., Any] | None = None
     breaks: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
-    deep: float = 32.0
+    deep: float = 25.0
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,9 @@ class Setting:
     deeper: float
 
 
-COARSE = Setting(order=12, wide=16, step=3.0, tail=1e-9, move=3.0, deeper=1.0)
-FINE = Setting(order=14, wide=18, step=2.5, tail=1e-10, move=2.5, deeper=1.25)
+COARSE = Setting(order=10, wide=12, step=3.2, tail=3e-8, move=4.0, deeper=1.0)
+FINE = Setting(order=12, wide=14, step=3.0, tail=3e-9, move=3.5, deeper=1.25)
+STEEP_LEVELS = 18  # how often a rectangle is halved because a narrow peak may hide in it
 
 
 @dataclass(frozen=True)
@@ -223,7 +224,7 @@ class Filter:
         truth, setting = self.truth, self.setting
         n = setting.order
         done, floor = [], -np.inf
-        for _ in range(40):
+        for level in range(60):
             x, w = points(truth, edges, setting)
             shaped = x.reshape(-1, n, n, 2)
             logs = np.asarray(log_fn(shaped, parent), dtype=float)
@@ -231,7 +232,7 @@ class Filter:
             if np.isnan(logs).any():
                 raise ValueError("the truth of this case has NaN values")
             peak = max(floor, logs.max())
-            split, keep, axis = self._judge(edges, shaped, logs, w, peak, done, t)
+            split, keep, axis = self._judge(edges, shaped, logs, w, peak, done, t, level)
             done.append((edges[keep], logs[keep], w[keep]))
             floor = peak
             if not split.any():
@@ -240,7 +241,7 @@ class Filter:
             if len(edges) > 60_000:
                 raise ValueError("the reference of this case takes too many rectangles")
         else:
-            raise ValueError("40 levels of rectangles were not enough")
+            raise ValueError("60 levels of rectangles were not enough")
         edges, logs, w = (np.concatenate(part) for part in zip(*done, strict=True))
         near = logs.max(axis=(1, 2)) > floor - self.deep
         edges, logs, w = edges[near], logs[near], w[near]
@@ -248,14 +249,15 @@ class Filter:
         self.post = Tree(edges, logs - log_z)
         return log_z
 
-    def _judge(self, edges, x, logs, w, peak, done, t):
+    def _judge(self, edges, x, logs, w, peak, done, t, level):
         """Which rectangles are split, which are kept, and along which axis."""
         truth, setting = self.truth, self.setting
-        top, low = logs.max(axis=(1, 2)), logs.min(axis=(1, 2))
-        with np.errstate(invalid="ignore"):
-            vary = np.where(np.isfinite(top), top - low, 0.0)
-        alive = np.isfinite(top)
-        alive &= np.where(np.isfinite(vary), top + vary, np.inf) > peak - self.deep
+        top = logs.max(axis=(1, 2))
+        # what lies between two nodes is not much more than what they differ by
+        finite = np.maximum(logs, peak - 1e6)
+        steps = [np.abs(np.diff(finite, axis=i)).max(axis=(1, 2)) for i in (1, 2)]
+        hidden = 2 * np.maximum(*steps)
+        alive = np.isfinite(top) & (top + hidden > peak - self.deep)
         values = np.exp(logs - peak)
         mass = np.sum(values * w) + sum(np.sum(np.exp(g - peak) * v) for _, g, v in done)
         _, unit, _, coefficients = rule(setting.order)
@@ -272,9 +274,8 @@ class Filter:
         moved = np.stack(
             [(centre.max(axis=i) - centre.min(axis=i)).max(axis=(0, 2, 3)) for i in (2, 3)]
         )
-        finite = np.maximum(logs, (peak - 1e6))
-        falls = np.stack([np.ptp(finite, axis=i).max(axis=1) for i in (1, 2)])
-        steep = (vary > 14) & np.isfinite(vary)
+        falls = np.stack(steps)
+        steep = (hidden > 12) & (level < STEEP_LEVELS)
         need = np.maximum(tails / (setting.tail * mass), moved / setting.move)
         need = np.where(steep & (need.max(axis=0) <= 1), falls, need)
         span = (edges[:, :, 1] - edges[:, :, 0]).max(axis=1)
