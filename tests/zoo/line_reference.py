@@ -107,7 +107,8 @@ class Filter:
             return
         low, high = self._reach_out(*truth.prior)
         edges = split_edges(low, high, (truth.prior[1] - truth.prior[0]) / 40, truth.breaks)
-        self._settle(build(edges, truth.log_prior, self.setting, self.deep, self.relative), None, 1)
+        prior = build(edges, truth.log_prior, self.setting, self.deep, self.relative)
+        self.update(prior, [], 0)
 
     def _reach_out(self, low, high):
         # a deeper run looks further than the interval that was said to hold the prior
@@ -201,25 +202,20 @@ class Filter:
             extra[row, piece] = log_p + np.log(w) + log_q
         return extra.reshape(len(x), -1)
 
-    def update(self, pre, y, t):
-        return self._settle(pre, y, t)
-
-    def _settle(self, pre, y, t):
-        """Bayes' rule with y, None if missing; returns log Z. `t` is the time of y."""
+    def update(self, pre, ys, t):
+        """Bayes' rule with rows of time t, none of them missing; returns the log of the mass."""
         truth, setting = self.truth, self.setting
         marks = truth.breaks
-        if y is not None and truth.sensor_breaks is not None:
-            marks = (*marks, *truth.sensor_breaks(y, t))
-        # a second sensor at one time starts from the panels of the first
-        fresh = 1.1 if y is None or pre is self.post else 0.6
+        if truth.sensor_breaks is not None:
+            marks = (*marks, *(m for y in ys for m in truth.sensor_breaks(y, t)))
+        fresh = 0.6 if ys else 1.1
         edges = np.concatenate(
             [split_edges(a, b, (b - a) * fresh, marks)
              for a, b in pre.edges]
         )
 
         def log_fn(x):
-            logs = pre(x)
-            return logs if y is None else logs + truth.log_observation(x, y, t)
+            return pre(x) + sum(truth.log_observation(x, y, t) for y in ys)
 
         def too_wide(_, x):
             centre = np.asarray(truth.centre(x, t + 1)).reshape(-1, *x.shape)

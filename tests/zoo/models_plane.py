@@ -173,16 +173,16 @@ def van_der_pol():
 
 @ZOO.add(2, "chaotic")
 def henon_map():
-    f = lambda u, t: column(1 - 1.4 * u[:, 0] ** 2 + u[:, 1], 0.3 * u[:, 0])  # noqa: E731
+    f = lambda u, t: column(1 - 1.2 * u[:, 0] ** 2 + u[:, 1], 0.3 * u[:, 0])  # noqa: E731
     h = lambda x: column(x[:, 0])  # noqa: E731
     box = ((-3.0, -1.5), (3.0, 1.5))
     return (
         lambda: psd.additive_gaussian(
-            lambda x: jnp.stack([1 - 1.4 * x[0] ** 2 + x[1], 0.3 * x[0]]), lambda x: x[0],
-            [0.0025, 0.0025], 0.04, [0.2, 0.1], [0.09, 0.01], state_box=box,
+            lambda x: jnp.stack([1 - 1.2 * x[0] ** 2 + x[1], 0.3 * x[0]]), lambda x: x[0],
+            [0.0016, 0.0016], 0.04, [0.2, 0.1], [0.09, 0.01], state_box=box,
         ),
-        series(107, 12, f, (0.05, 0.05), h, 0.2, (0.2, 0.1)),
-        moving(f, (0.05, 0.05), seen_by(h, 0.2), (0.2, 0.1), (0.3, 0.1), box=box),
+        series(107, 12, f, (0.04, 0.04), h, 0.2, (0.2, 0.1)),
+        moving(f, (0.04, 0.04), seen_by(h, 0.2), (0.2, 0.1), (0.3, 0.1), box=box),
     )
 
 

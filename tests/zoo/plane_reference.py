@@ -29,8 +29,8 @@ class Setting:
     deeper: float
 
 
-COARSE = Setting(order=10, wide=12, step=3.2, tail=3e-8, move=4.0, deeper=1.0)
-FINE = Setting(order=12, wide=14, step=3.0, tail=3e-9, move=3.5, deeper=1.25)
+COARSE = Setting(order=10, wide=12, step=2.8, tail=3e-8, move=4.0, deeper=1.0)
+FINE = Setting(order=12, wide=14, step=2.7, tail=3e-9, move=3.5, deeper=1.25)
 STEEP_LEVELS = 18  # how often a rectangle is halved because a narrow peak may hide in it
 
 
@@ -91,13 +91,44 @@ def _local(edges, x):
     return index, np.clip((2 * x - low - high) / (high - low), -1, 1), inside
 
 
+def in_logs(blocks):
+    """Which blocks (k, n, n) of logs are interpolated in logs: those whose series end sooner so."""
+    last = rule(blocks.shape[1])[3][-2:]
+    top = blocks.max(axis=(1, 2), keepdims=True)
+
+    def tails(values):
+        return np.maximum(
+            np.abs(np.einsum("ca,kab->kcb", last, values)).max(axis=(1, 2)),
+            np.abs(np.einsum("cb,kab->kca", last, values)).max(axis=(1, 2)),
+        )
+
+    logs = tails(np.maximum(blocks - top, FLOOR))
+    return (logs < 1e-9) | (logs < tails(np.exp(blocks - top)))
+
+
+def interpolate(a, blocks, b, logs):
+    """Log of the interpolant (k, ., .) of blocks (k, n, n), by matrices (k, ., n) of both axes."""
+    out = np.empty((len(blocks), a.shape[1], b.shape[1]))
+    for flag in (True, False):
+        here = logs == flag
+        block = blocks[here]
+        top = np.zeros((len(block), 1, 1)) if flag else block.max(axis=(1, 2), keepdims=True)
+        values = block if flag else np.exp(block - top)
+        found = a[here] @ values @ b[here].transpose(0, 2, 1)
+        out[here] = found if flag else np.log(np.maximum(found, 1e-300)) + top
+    return out
+
+
 def _log_tensor(pre, x, setting):
     del setting
     order = pre.logs.shape[1]
     i, z1, in1 = _local(pre.edges[0], x[:, 0])
     j, z2, in2 = _local(pre.edges[1], x[:, 1])
     block = pre.logs[i, :, j, :]
-    logs = np.einsum("ma,mab,mb->m", lagrange(z1, order), block, lagrange(z2, order))
+    a, b = lagrange(z1, order)[:, None], lagrange(z2, order)[:, None]
+    k1, _, k2, _ = pre.logs.shape
+    flags = in_logs(pre.logs.transpose(0, 2, 1, 3).reshape(-1, order, order)).reshape(k1, k2)
+    logs = interpolate(a, block, b, flags[i, j])[:, 0, 0]
     return np.where(in1 & in2, logs, -np.inf)
 
 
@@ -105,12 +136,14 @@ def _log_tree(pre, x, setting):
     del setting
     order = pre.logs.shape[1]
     out = np.full(len(x), -np.inf)
-    for edges, logs in zip(pre.edges, pre.logs, strict=True):
+    flags = in_logs(pre.logs)
+    for k, (edges, logs) in enumerate(zip(pre.edges, pre.logs, strict=True)):
         here = np.all((x >= edges[:, 0]) & (x <= edges[:, 1]), axis=1)
         if here.any():
             z = (2 * x[here] - edges.sum(axis=1)) / (edges[:, 1] - edges[:, 0])
-            a, b = lagrange(z[:, 0], order), lagrange(z[:, 1], order)
-            out[here] = np.einsum("ma,ab,mb->m", a, logs, b)
+            a, b = lagrange(z[:, 0], order)[:, None], lagrange(z[:, 1], order)[:, None]
+            block = np.broadcast_to(logs, (len(z), *logs.shape))
+            out[here] = interpolate(a, block, b, np.full(len(z), flags[k]))[:, 0, 0]
     return out
 
 
@@ -148,9 +181,11 @@ class Filter:
         truth, setting = self.truth, self.setting
         x, w = points(truth, self.post.edges, setting)
         logs = self.post.logs.ravel()
-        keep = logs > logs.max() - self.deep
-        x, mass = to_state(truth, x[keep]), np.exp(logs[keep]) * w[keep]
-        centre = np.asarray(truth.centre(x, t)).reshape(-1, 2)
+        mass = np.where(logs > logs.max() - self.deep, np.exp(logs) * w, 0.0)
+        u = to_state(truth, x).reshape(len(self.post.edges), -1, 2)
+        mass = mass.reshape(u.shape[:2])
+        centre = np.asarray(truth.centre(u.reshape(-1, 2), t)).reshape(-1, *u.shape)
+        low, high = centre.min(axis=(0, 2)), centre.max(axis=(0, 2))  # of each rectangle
         reach = np.sqrt(2 * self.deep) if truth.reach == "gauss" else self.deep
         edges = []
         for i in (0, 1):
@@ -158,38 +193,61 @@ class Filter:
                 spans = [(truth.box[0][i], truth.box[1][i])]
             else:
                 far = truth.spread + reach * truth.width[i]
-                grid = np.unique(np.round(centre[:, i] / truth.width[i]) * truth.width[i])
-                both = np.stack([grid - far, grid + far], axis=1)
+                branches = [
+                    np.stack([c.min(axis=1) - far, c.max(axis=1) + far], axis=1)
+                    for c in centre[..., i]
+                ]
+                both = np.concatenate(branches)
                 if truth.box is not None:
                     both = np.clip(both, truth.box[0][i], truth.box[1][i])
                 spans = merge(both[both[:, 1] > both[:, 0]])
             cuts = [split_edges(a, b, setting.step * truth.width[i], truth.breaks[i])
                     for a, b in spans]
             edges.append(np.concatenate(cuts))
-        return Tensor(tuple(edges), self._table(x, mass, edges, t))
+        return Tensor(tuple(edges), self._table(u, mass, low, high, edges, t))
 
-    def _table(self, u, mass, edges, t):
+    def _table(self, u, mass, low, high, edges, t):
+        """Sum of the nodes' kernels, rectangle by rectangle, each within its own band.
+
+        The band reaches past all windows, so that what it leaves out, exp(-2.5 deep), is less than
+        anything that is looked at.
+        """
         truth, order = self.truth, self.setting.wide
         z = [nodes(edge, order)[0].ravel() for edge in edges]
         total = np.zeros((len(z[0]), len(z[1])))
-        step = max(1, CHUNK // max(len(z[0]), len(z[1])))
-        for i in range(0, len(u), step):
-            part = u[i : i + step]
+        far = np.inf
+        if truth.reach != "box":
+            far = truth.spread + np.sqrt(5 * self.deep) * np.asarray(truth.width)
+        first = np.stack([np.searchsorted(z[i], (low - far)[:, i]) for i in (0, 1)])
+        last = np.stack([np.searchsorted(z[i], (high + far)[:, i]) for i in (0, 1)])
+        # without bands one product of many rectangles is faster than many products
+        group = 1 if truth.reach != "box" else max(1, CHUNK // (max(total.shape) * u.shape[1]))
+        for k in range(0, len(u), group):
+            part, held = u[k : k + group].reshape(-1, 2), mass[k : k + group].ravel()
+            keep = held > 0
+            part, held = part[keep], held[keep]
+            bands = [slice(first[i, k], last[i, k]) for i in (0, 1)]
             weights = np.zeros((1, len(part)))
             if truth.log_weight is not None:
                 weights = truth.log_weight(part, t)
             for c, log_weight in enumerate(weights):
-                a, b = (np.exp(truth.log_axis(k, part, z[k], t, c)) for k in (0, 1))
-                total += (a * (mass[i : i + step] * np.exp(log_weight))[:, None]).T @ b
+                # below exp(-600) nothing counts, and denormal numbers are slow
+                tables = [
+                    np.exp(np.maximum(truth.log_axis(i, part, z[i][bands[i]], t, c), -600))
+                    for i in (0, 1)
+                ]
+                scaled = tables[0] * (held * np.exp(log_weight))[:, None]
+                total[bands[0], bands[1]] += scaled.T @ tables[1]
         top = total.max()
         with np.errstate(divide="ignore"):
             logs = np.maximum(np.log(total / top), FLOOR) + np.log(top)
         return logs.reshape(len(edges[0]), order, len(edges[1]), order)
 
-    def update(self, pre, y, t):
+    def update(self, pre, ys, t):
+        """Bayes' rule with rows of time t, none of them missing; returns the log of the mass."""
         truth = self.truth
         wide = self.setting.wide
-        if isinstance(pre, Tree):  # a second sensor at one time
+        if isinstance(pre, Tree):  # the prior itself is observed
             edges, parents = pre.edges, pre.logs
             own, wide = pre.edges, self.setting.order
         else:
@@ -199,17 +257,18 @@ class Filter:
             )
             parents = pre.logs.transpose(0, 2, 1, 3).reshape(-1, wide, wide)
             own = edges
-        keep = parents.max(axis=(1, 2)) > parents.max() - (self.deep if y is None else 3000)
+        # `deep` counts prediction and likelihood together, so that no observation reaches further
+        keep = parents.max(axis=(1, 2)) > parents.max() - 1.1 * self.deep
+
+        flags = in_logs(parents)
 
         def log_fn(x, parent):
             z = self._inside(x, own[parent])
             a = lagrange(z[:, :, 0, 0], wide)
             b = lagrange(z[:, 0, :, 1], wide)
-            logs = np.einsum("kai,kij,kbj->kab", a, parents[parent], b, optimize=True)
-            if y is None:
-                return logs.reshape(-1)
+            logs = interpolate(a, parents[parent], b, flags[parent])
             state = to_state(truth, x.reshape(-1, 2))
-            return logs.reshape(-1) + truth.log_observation(state, y, t)
+            return logs.reshape(-1) + sum(truth.log_observation(state, y, t) for y in ys)
 
         return self._settle(edges[keep], log_fn, t + 1, np.nonzero(keep)[0])
 

@@ -64,24 +64,45 @@ def _engine(case):
 
 
 def _run(truth, setting, engine, data):
-    """(pre, panels of the posterior, log Z) of every row."""
+    """(pre, panels of the posterior, log mass of pre times likelihoods, first row, time) by row.
+
+    Sensors of one time all multiply the one predicted density, so that nothing piles up.
+    """
     ys, times = rows(data)
     filt = engine.Filter(truth, setting)
     filt.start()
     now, pre, out = 0, filt.post, []
-    for y, time in zip(ys, times, strict=True):
+    for i, time in enumerate(times):
         while now < time:
-            if pre is not filt.post:  # a time without rows
-                filt.update(pre, None, now)
+            if pre is not filt.post and (not out or out[-1][4] != now):  # a time without rows
+                filt.update(pre, [], now)
             now += 1
             pre = filt.predict(now)
-        seen = None if np.isnan(y).all() else y
-        log_z = filt.update(pre, seen, now)
-        if seen is None:
-            log_z = np.nan
-        out.append((pre, filt.post.edges, log_z, now))
-        pre = filt.post
+        first = i if not out or out[-1][4] != now else out[-1][3]
+        total = filt.update(pre, _seen(ys[first : i + 1]), now)
+        out.append((pre, filt.post.edges, total, first, now))
     return out
+
+
+def _seen(ys):
+    return [y for y in ys if not np.isnan(y).all()]
+
+
+def _increment(kept, i, missing):
+    """log Z of row i, from the masses of the rows of its time."""
+    _, _, total, first, _ = kept[i]
+    if missing:
+        return np.nan
+    return total - (kept[i - 1][2] if i > first else 0.0)
+
+
+def _log_posterior(case, kept, x, ys, i, setting):
+    """Log of pre times the likelihoods of row i's time so far, at x, over their mass."""
+    pre, edges, total, first, time = kept[i]
+    logs = _engine(case).log_values(pre, edges, x, setting)
+    for y in _seen(ys[first : i + 1]):
+        logs = logs + case.truth.log_observation(_state(case, x), y, time)
+    return logs - total
 
 
 def _compute(case):
@@ -90,19 +111,14 @@ def _compute(case):
     coarse = _run(truth, engine.COARSE, engine, data)
     fine = _run(truth, engine.FINE, engine, data)
     gaps, log_gaps = [], []
-    for y, (pre, edges, log_z, time), (other, _, other_z, _) in zip(
-        ys, coarse, fine, strict=True
-    ):
+    for i, y in enumerate(ys):
         missing = np.isnan(y).all()
-        x, w = engine.points(truth, edges, engine.COARSE)
-        seen = 0.0 if missing else truth.log_observation(_state(case, x), y, time)
-        scale, other_scale = (0.0, 0.0) if missing else (log_z, other_z)
-        p = np.exp(engine.log_values(pre, edges, x, engine.COARSE) + seen - scale)
-        q = np.exp(engine.log_values(other, None, x, engine.FINE) + seen - other_scale)
-        if missing:
-            p, q = p / np.sum(w * p), q / np.sum(w * q)
+        x, w = engine.points(truth, coarse[i][1], engine.COARSE)
+        p = np.exp(_log_posterior(case, coarse, x, ys, i, engine.COARSE))
+        q = np.exp(_log_posterior(case, fine, x, ys, i, engine.FINE))
         gaps.append(np.sum(w * np.abs(p - q)) + abs(1 - np.sum(w * q)))
-        log_gaps.append(0.0 if missing else log_z - other_z)
+        gap = _increment(coarse, i, missing) - _increment(fine, i, missing)
+        log_gaps.append(0.0 if missing else gap)
     return coarse, np.array(gaps), np.array(log_gaps)
 
 
@@ -116,18 +132,14 @@ def _expand(case, kept):
     engine, truth = _engine(case), case.truth
     jacobian = 1.0 if case.dim == 1 else plane_reference.jacobian(truth)
     steps = []
-    for y, (pre, edges, log_z, time) in zip(ys, coarse, strict=True):
-        x, w = engine.points(truth, edges, engine.COARSE)
+    for i, y in enumerate(ys):
+        x, w = engine.points(truth, coarse[i][1], engine.COARSE)
         missing = bool(np.isnan(y).all())
-        state = _state(case, x)
-        logs = engine.log_values(pre, edges, x, engine.COARSE)
-        if not missing:
-            logs = logs + truth.log_observation(state, y, time) - log_z
-        p = np.exp(logs)
+        p = np.exp(_log_posterior(case, coarse, x, ys, i, engine.COARSE))
         p = p / np.sum(w * p)
-        steps.append(
-            Step(state.reshape(len(w), case.dim), p / jacobian, w * jacobian, log_z, missing)
-        )
+        state = _state(case, x).reshape(len(w), case.dim)
+        log_z = _increment(coarse, i, missing)
+        steps.append(Step(state, p / jacobian, w * jacobian, log_z, missing))
     return Reference(steps, gaps, log_gaps)
 
 
