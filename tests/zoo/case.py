@@ -96,7 +96,7 @@ class Case:
 
 
 class Registry(dict):
-    """Cases by name; `add` is used as a decorator of functions that return build, data and truth."""
+    """Cases by name; `add` decorates functions that return build, data and truth."""
 
     def add(self, dim: int, *tags: str):
         def register(fn):

@@ -11,9 +11,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .quadrature import Pieces, bisect, interpolate, lagrange, log_tails, merge, nodes, rule, split_edges
+from .quadrature import (
+    Pieces,
+    bisect,
+    interpolate,
+    lagrange,
+    log_tails,
+    merge,
+    nodes,
+    rule,
+    split_edges,
+)
 
 CHUNK = 4_000_000  # entries of one table of log Q
+BAND = 400  # rows of one table with a band
 
 
 @dataclass(frozen=True)
@@ -141,7 +152,10 @@ class Filter:
             spans = merge(np.stack([low[inside], high[inside]], axis=1))
         edges = [split_edges(a, b, 1.6 * setting.move * finest, truth.breaks) for a, b in spans]
         return build(
-            np.concatenate(edges), lambda x: self.log_predicted(x, t), setting, self.deep,
+            np.concatenate(edges),
+            lambda x: self.log_predicted(x, t),
+            setting,
+            self.deep,
             self.relative,
         )
 
@@ -154,9 +168,22 @@ class Filter:
         u, w = nodes(self._own.edges, self.setting.order)
         with np.errstate(divide="ignore"):
             mass = (self._own.logs + np.log(w)).ravel()
-        u, step = u.ravel(), max(1, CHUNK // u.size)
-        parts = [self._sum(x[i : i + step], u, mass, t) for i in range(0, len(x), step)]
-        return np.concatenate(parts).reshape(shape)
+        u = u.ravel()
+        if truth.reach != "gauss" or truth.kinks is not None:
+            step = max(1, CHUNK // u.size)
+            parts = [self._sum(x[i : i + step], u, mass, t) for i in range(0, len(x), step)]
+            return np.concatenate(parts).reshape(shape)
+        # a Gaussian that is further away than this is less than anything that is looked at
+        far = truth.spread + np.sqrt(5 * self.deep) * width_of(truth, u, t).max()
+        centre = np.asarray(truth.centre(u, t)).reshape(-1, u.size)
+        out, order = np.full(len(x), -np.inf), np.argsort(x)
+        for i in range(0, len(x), BAND):
+            rows = order[i : i + BAND]
+            near = (centre > x[rows[0]] - far) & (centre < x[rows[-1]] + far)
+            near = near.any(axis=0)
+            if near.any():
+                out[rows] = self._sum(x[rows], u[near], mass[near], t)
+        return out.reshape(shape)
 
     def _sum(self, x, u, mass, t):
         table = self.truth.log_transition(u[None, :], x[:, None], t) + mass
@@ -178,7 +205,8 @@ class Filter:
         none = np.inf
         marks = np.concatenate(
             [np.where(hit, kinks, none)]
-            + [np.where(hit, edges[index, side], none) for side in (0, 1)], axis=1
+            + [np.where(hit, edges[index, side], none) for side in (0, 1)],
+            axis=1,
         )
         marks = np.sort(marks, axis=1)
         low, high = marks[:, :-1], marks[:, 1:]
@@ -209,10 +237,7 @@ class Filter:
         if truth.sensor_breaks is not None:
             marks = (*marks, *(m for y in ys for m in truth.sensor_breaks(y, t)))
         fresh = 0.6 if ys else 1.1
-        edges = np.concatenate(
-            [split_edges(a, b, (b - a) * fresh, marks)
-             for a, b in pre.edges]
-        )
+        edges = np.concatenate([split_edges(a, b, (b - a) * fresh, marks) for a, b in pre.edges])
 
         def log_fn(x):
             return pre(x) + sum(truth.log_observation(x, y, t) for y in ys)

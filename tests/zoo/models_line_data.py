@@ -1,13 +1,15 @@
 """One dimension: outliers, level shifts, priors, gaps, time-varying noise and sensors."""
+# ruff: noqa: E731 (maps of one line are named by assignment, as formulas are)
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import psdfilter as psd
 from jax.scipy import stats
 
+import psdfilter as psd
+
 from . import densities as nd
-from .case import Line, Registry, simulate
+from .case import Line, Registry
 from .models_line_sensor import moving, noisy, same, seen_by, series
 
 ZOO = Registry()
@@ -15,7 +17,7 @@ ZOO = Registry()
 
 def _outlier(seed, sds, box=None):
     """A nonlinear walk with one observation that is `sds` standard deviations off."""
-    f = lambda u: 0.9 * u + 0.3 * np.sin(2 * u)  # noqa: E731
+    f = lambda u: 0.9 * u + 0.3 * np.sin(2 * u)
 
     def data():
         ys = series(seed, 16, f, 0.3, noisy(same, 0.3))()["ys"]
@@ -24,7 +26,12 @@ def _outlier(seed, sds, box=None):
 
     return (
         lambda: psd.additive_gaussian(
-            lambda x: 0.9 * x + 0.3 * jnp.sin(2 * x), lambda x: x, 0.09, 0.09, 0.0, 1.0,
+            lambda x: 0.9 * x + 0.3 * jnp.sin(2 * x),
+            lambda x: x,
+            0.09,
+            0.09,
+            0.0,
+            1.0,
             state_box=box,
         ),
         data,
@@ -71,7 +78,12 @@ def huge_observation():
 
     return (
         lambda: psd.linear_gaussian(
-            1.0, 0.09, None, None, 0.0, 1.0,
+            1.0,
+            0.09,
+            None,
+            None,
+            0.0,
+            1.0,
             log_observation=lambda x, y: stats.t.logpdf(y[0], 3.0, jnp.tanh(x[0]), 0.3),
         ),
         data,
@@ -81,7 +93,7 @@ def huge_observation():
 
 @ZOO.add(1, "level", "outlier")
 def level_shift_15():
-    h = lambda x: x + 0.1 * x**2  # noqa: E731
+    h = lambda x: x + 0.1 * x**2
 
     def data():
         ys = np.concatenate([np.zeros(10), np.full(10, 7.5)])
@@ -95,14 +107,12 @@ def level_shift_15():
 
 
 def _sharp(seed, sd):
-    f = lambda u: u + 0.4 * np.sin(u)  # noqa: E731
+    f = lambda u: u + 0.4 * np.sin(u)
     return (
         lambda: psd.additive_gaussian(
             lambda x: x + 0.4 * jnp.sin(x), lambda x: x, 0.09, 0.25, 0.7, sd**2, state_box=(-5, 5)
         ),
-        lambda: {
-            "ys": series(seed, 15, f, 0.3, noisy(same, 0.5), 0.7)()["ys"], "first": "observe"
-        },
+        lambda: {"ys": series(seed, 15, f, 0.3, noisy(same, 0.5), 0.7)()["ys"], "first": "observe"},
         moving(f, 0.3, seen_by(same, 0.5), (0.7, sd), box=(-5.0, 5.0)),
     )
 
@@ -124,9 +134,11 @@ def sharp_prior_1e3():
 
 @ZOO.add(1, "prior")
 def exact_start():
-    f = lambda u: 1.5 * np.tanh(u)  # noqa: E731
+    f = lambda u: 1.5 * np.tanh(u)
     return (
-        lambda: psd.additive_gaussian(lambda x: 1.5 * jnp.tanh(x), lambda x: x, 0.16, 0.25, 0.2, 0.0),
+        lambda: psd.additive_gaussian(
+            lambda x: 1.5 * jnp.tanh(x), lambda x: x, 0.16, 0.25, 0.2, 0.0
+        ),
         series(73, 15, f, 0.4, noisy(same, 0.5), 0.2),
         moving(f, 0.4, seen_by(same, 0.5), start=0.2),
     )
@@ -149,7 +161,10 @@ def bimodal_prior():
         log_prior=lambda x: np.logaddexp(nd.normal(x, -3.0, 0.2), nd.normal(x, 3.0, 0.05)),
         log_transition=lambda u, x, t: nd.normal(x, u, 0.2),
         log_observation=lambda x, y, t: nd.normal(y[0], np.abs(x), 0.5),
-        centre=lambda u, t: u, width=0.2, prior=(-6.0, 6.0), box=(-7.0, 7.0),
+        centre=lambda u, t: u,
+        width=0.2,
+        prior=(-6.0, 6.0),
+        box=(-7.0, 7.0),
         breaks=(0.0, 2.8, 3.0, 3.2),
     )
     return build, series(74, 20, same, 0.2, noisy(np.abs, 0.5), 3.0), truth
@@ -164,7 +179,11 @@ def uniform_prior():
         log_prior=lambda x: nd.uniform(x, -1.0, 3.0),
         log_transition=lambda u, x, t: nd.normal(x, u, 0.1),
         log_observation=lambda x, y, t: nd.normal(y[0], x, 1.0),
-        centre=lambda u, t: u, width=0.1, prior=(-1.0, 3.0), box=(-4.0, 6.0), breaks=(-1.0, 3.0),
+        centre=lambda u, t: u,
+        width=0.1,
+        prior=(-1.0, 3.0),
+        box=(-4.0, 6.0),
+        breaks=(-1.0, 3.0),
     )
 
     def build():
@@ -177,7 +196,7 @@ def uniform_prior():
 
 @ZOO.add(1, "prior")
 def diffuse_prior():
-    h = lambda x: x + np.sin(x)  # noqa: E731
+    h = lambda x: x + np.sin(x)
     return (
         lambda: psd.additive_gaussian(lambda x: x, lambda x: x + jnp.sin(x), 0.25, 0.25, 0.0, 1e4),
         series(76, 15, same, 0.5, noisy(h, 0.5), 60.0),
@@ -197,7 +216,7 @@ def one_observation():
 
 @ZOO.add(1, "missing")
 def all_missing():
-    f = lambda u: 0.8 * u + np.cos(u)  # noqa: E731
+    f = lambda u: 0.8 * u + np.cos(u)
     return (
         lambda: psd.additive_gaussian(
             lambda x: 0.8 * x + jnp.cos(x), lambda x: x**2, 0.09, 0.25, 0.0, 1.0
@@ -209,7 +228,7 @@ def all_missing():
 
 @ZOO.add(1, "missing", "multimodal", "box")
 def gaps():
-    f = lambda u: 2 * np.sin(u)  # noqa: E731
+    f = lambda u: 2 * np.sin(u)
 
     def data():
         ys = series(77, 25, f, 0.4, noisy(lambda x: x**2 / 2, 0.3))()["ys"]
@@ -239,7 +258,7 @@ def irregular_times():
             state_box=psd.Box(-8, 8),
         )
 
-    f = lambda u: 2 * np.tanh(u)  # noqa: E731
+    f = lambda u: 2 * np.tanh(u)
     return build, data, moving(f, 0.5, seen_by(same, 0.4), box=(-8.0, 8.0))
 
 
@@ -253,145 +272,15 @@ def no_sampler():
             state_box=psd.Box(-5, 5),
         )
 
-    see = lambda rng, x, t: rng.normal(0, np.exp(x))  # noqa: E731
+    see = lambda rng, x, t: rng.normal(0, np.exp(x))
     return (
-        build, series(79, 50, lambda u: 0.97 * u, 0.2, see),
+        build,
+        series(79, 50, lambda u: 0.97 * u, 0.2, see),
         moving(
-            lambda u: 0.97 * u, 0.2, lambda x, y, t: nd.normal(y[0], 0.0, np.exp(x)), (0.0, 0.8),
+            lambda u: 0.97 * u,
+            0.2,
+            lambda x, y, t: nd.normal(y[0], 0.0, np.exp(x)),
+            (0.0, 0.8),
             box=(-5.0, 5.0),
         ),
-    )
-
-
-@ZOO.add(1, "time-varying", "narrow")
-def noise_narrows():
-    def build():
-        def log_transition(u, x, t):
-            return stats.norm.logpdf(x[0], 0.9 * u[0], jnp.where(t >= 25, 0.02, 0.5))
-
-        return psd.StateSpaceModel(
-            log_prior=lambda x: stats.norm.logpdf(x[0]),
-            log_transition=log_transition,
-            log_observation=lambda x, y: stats.norm.logpdf(y[0], x[0], 0.3),
-            state_box=psd.Box(-8, 8),
-            sample_observation=lambda key, x: x + 0.3 * jax.random.normal(key, (1,)),
-        )
-
-    def sd(t):
-        return 0.02 if t >= 25 else 0.5
-
-    def data():
-        move = lambda rng, u, t: rng.normal(0.9 * u, sd(t))  # noqa: E731
-        return {"ys": simulate(80, 40, lambda rng: 0.0, move, noisy(same, 0.3))}
-
-    truth = Line(
-        log_prior=lambda x: nd.normal(x, 0.0, 1.0),
-        log_transition=lambda u, x, t: nd.normal(x, 0.9 * u, sd(t)),
-        log_observation=lambda x, y, t: nd.normal(y[0], x, 0.3),
-        centre=lambda u, t: 0.9 * u, width=lambda u, t: np.full(np.shape(u), sd(t)),
-        prior=(-8.0, 8.0), box=(-8.0, 8.0),
-    )
-    return build, data, truth
-
-
-@ZOO.add(1, "time-varying", "precise")
-def sensor_narrows():
-    def build():
-        def log_observation(x, y, t):
-            return stats.norm.logpdf(y[0], x[0], jnp.where(t >= 25, 0.005, 0.5))
-
-        return psd.StateSpaceModel(
-            log_prior=lambda x: stats.norm.logpdf(x[0]),
-            log_transition=lambda u, x: stats.norm.logpdf(x[0], 0.9 * u[0], 0.5),
-            log_observation=log_observation,
-            state_box=psd.Box(-8, 8),
-        )
-
-    def sd(t):
-        return 0.005 if t >= 25 else 0.5
-
-    def data():
-        move = lambda rng, u, t: rng.normal(0.9 * u, 0.5)  # noqa: E731
-        see = lambda rng, x, t: rng.normal(x, sd(t))  # noqa: E731
-        return {"ys": simulate(81, 40, lambda rng: 0.0, move, see)}
-
-    return (
-        build, data,
-        moving(
-            lambda u: 0.9 * u, 0.5, lambda x, y, t: nd.normal(y[0], x, sd(t)), box=(-8.0, 8.0)
-        ),
-    )
-
-
-@ZOO.add(1, "time-varying")
-def seasonal_drift():
-    def data():
-        move = lambda rng, u, t: rng.normal(0.8 * u + 2 * np.sin(t), 0.3)  # noqa: E731
-        return {"ys": simulate(82, 30, lambda rng: 0.0, move, noisy(np.arctan, 0.1))}
-
-    truth = Line(
-        log_prior=lambda x: nd.normal(x, 0.0, 1.0),
-        log_transition=lambda u, x, t: nd.normal(x, 0.8 * u + 2 * np.sin(t), 0.3),
-        log_observation=lambda x, y, t: nd.normal(y[0], np.arctan(x), 0.1),
-        centre=lambda u, t: 0.8 * u + 2 * np.sin(t), width=0.3, prior=(-9.5, 9.5),
-    )
-    return (
-        lambda: psd.additive_gaussian(
-            lambda x, t: 0.8 * x + 2 * jnp.sin(jnp.asarray(t, float)), jnp.arctan, 0.09, 0.01,
-            0.0, 1.0,
-        ),
-        data, truth,
-    )
-
-
-@ZOO.add(1, "unit root", "smooth")
-def near_unit_root():
-    h = lambda x: np.log1p(np.exp(x))  # noqa: E731
-    return (
-        lambda: psd.additive_gaussian(
-            lambda x: 0.999 * x, lambda x: jnp.logaddexp(x, 0.0), 0.01, 0.25, 2.0, 1.0
-        ),
-        series(83, 200, lambda u: 0.999 * u, 0.1, noisy(h, 0.5), 2.0),
-        moving(lambda u: 0.999 * u, 0.1, seen_by(h, 0.5), (2.0, 1.0)),
-    )
-
-
-@ZOO.add(1, "bounded", "box")
-def walk_in_a_tight_box():
-    return (
-        lambda: psd.additive_gaussian(
-            lambda x: x, lambda x: x, 0.25, 1.0, 0.0, 1.0, state_box=(-1.5, 1.5)
-        ),
-        lambda: {"ys": np.array([0.5, 1.0, 2.0, 1.4, 0.0, -1.0, -2.0, -1.6, 0.3, 1.1])},
-        moving(same, 0.5, seen_by(same, 1.0), box=(-1.5, 1.5)),
-    )
-
-
-@ZOO.add(1, "small noise")
-def tiny_noise():
-    f = lambda u: u + 0.1 * np.sin(3 * u)  # noqa: E731
-    return (
-        lambda: psd.additive_gaussian(
-            lambda x: x + 0.1 * jnp.sin(3 * x), lambda x: x, 1e-4, 1.0, 0.0, 1.0
-        ),
-        series(84, 25, f, 0.01, noisy(same, 1.0), 0.8),
-        moving(f, 0.01, seen_by(same, 1.0)),
-    )
-
-
-@ZOO.add(1, "smooth", "box")
-def linear_on_a_box():
-    return (
-        lambda: psd.linear_gaussian(0.9, 0.25, 1.0, 0.25, 0.0, 1.0, state_box=(-8, 8)),
-        series(85, 25, lambda u: 0.9 * u, 0.5, noisy(same, 0.5)),
-        moving(lambda u: 0.9 * u, 0.5, seen_by(same, 0.5), box=(-8.0, 8.0)),
-    )
-
-
-@ZOO.add(1, "smooth")
-def linear_on_the_line():
-    return (
-        lambda: psd.linear_gaussian(1.0, 0.25, 1.0, 1e-6, 0.0, 1e4),
-        series(86, 25, same, 0.5, noisy(same, 1e-3), 30.0),
-        moving(same, 0.5, seen_by(same, 1e-3), (0.0, 100.0)),
     )

@@ -1,10 +1,12 @@
 """One dimension: narrow, precise, heavy-tailed and bounded sensors; chaotic maps."""
+# ruff: noqa: E731 (maps of one line are named by assignment, as formulas are)
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import psdfilter as psd
 from jax.scipy import stats
+
+import psdfilter as psd
 
 from . import densities as nd
 from .case import Registry
@@ -24,7 +26,9 @@ def narrow_beam():
         return np.log(p) if y[0] > 0.5 else np.log1p(-p)
 
     return (
-        lambda: psd.linear_gaussian(1.0, 0.04, None, None, 0.0, 1.0, log_observation=log_observation),
+        lambda: psd.linear_gaussian(
+            1.0, 0.04, None, None, 0.0, 1.0, log_observation=log_observation
+        ),
         lambda: {"ys": np.array([0, 0, 1, 0, 0, 1, 1, 0, 0, 0], dtype=float)},
         moving(same, 0.2, see, breaks=(0.8, 0.95, 0.98, 1.0, 1.02, 1.05, 1.2)),
     )
@@ -61,7 +65,7 @@ def proximity_detectors():
 
 
 def _precise(seed, sd):
-    f = lambda u: 0.9 * u + np.sin(u)  # noqa: E731
+    f = lambda u: 0.9 * u + np.sin(u)
     return (
         lambda: psd.additive_gaussian(
             lambda x: 0.9 * x + jnp.sin(x), lambda x: x, 0.25, sd**2, 0.0, 1.0
@@ -88,7 +92,7 @@ def precise_sensor_1e4():
 
 @ZOO.add(1, "precise", "multimodal")
 def precise_square_sensor():
-    h = lambda x: x**2  # noqa: E731
+    h = lambda x: x**2
     return (
         lambda: psd.additive_gaussian(lambda x: 0.9 * x + 0.05, h, 0.25, 1e-4, 0.0, 1.0),
         series(44, 20, lambda u: 0.9 * u + 0.05, 0.5, noisy(h, 1e-2)),
@@ -104,8 +108,9 @@ def _many(seed, num):
         return {"ys": ys, "times": np.repeat(np.arange(1, 5), num)}
 
     return (
-        lambda: psd.additive_gaussian(lambda x: x, lambda x: x, 0.16, 0.25, 0.0, 1.0,
-                                      state_box=(-8, 8)),
+        lambda: psd.additive_gaussian(
+            lambda x: x, lambda x: x, 0.16, 0.25, 0.0, 1.0, state_box=(-8, 8)
+        ),
         data,
         moving(same, 0.4, seen_by(same, 0.5), box=(-8.0, 8.0)),
     )
@@ -138,14 +143,15 @@ def ten_counts():
         return {"ys": rng.poisson(rates).astype(float), "times": np.repeat([1, 2, 3], 10)}
 
     return (
-        build, data,
+        build,
+        data,
         moving(lambda u: 0.9 * u, 0.5, lambda x, y, t: nd.poisson(y[0], x), box=(-6.0, 6.0)),
     )
 
 
 @ZOO.add(1, "chaotic", "box")
 def logistic_map():
-    f = lambda u: 3.8 * u * (1 - u)  # noqa: E731
+    f = lambda u: 3.8 * u * (1 - u)
     return (
         lambda: psd.additive_gaussian(
             lambda x: 3.8 * x * (1 - x), lambda x: x, 4e-4, 0.01, 0.4, 0.01, state_box=(-0.3, 1.3)
@@ -157,7 +163,7 @@ def logistic_map():
 
 @ZOO.add(1, "chaotic", "kinked")
 def tent_map():
-    f = lambda u: 1.9 * np.minimum(u, 1 - u)  # noqa: E731
+    f = lambda u: 1.9 * np.minimum(u, 1 - u)
     return (
         lambda: psd.additive_gaussian(
             lambda x: 1.9 * jnp.minimum(x, 1 - x), lambda x: x, 4e-4, 0.04, 0.4, 0.01
@@ -170,14 +176,19 @@ def tent_map():
 @ZOO.add(1, "heavy", "outlier")
 def cauchy_sensor():
     def data():
-        see = lambda rng, x, t: x + 0.3 * rng.standard_cauchy()  # noqa: E731
+        see = lambda rng, x, t: x + 0.3 * rng.standard_cauchy()
         ys = series(50, 30, lambda u: 0.98 * u, 0.3, see)()["ys"]
         ys[12], ys[20] = 500.0, -40.0
         return {"ys": ys}
 
     return (
         lambda: psd.linear_gaussian(
-            0.98, 0.09, None, None, 0.0, 1.0,
+            0.98,
+            0.09,
+            None,
+            None,
+            0.0,
+            1.0,
             log_observation=lambda x, y: stats.cauchy.logpdf(y[0], x[0], 0.3),
         ),
         data,
@@ -188,7 +199,7 @@ def cauchy_sensor():
 @ZOO.add(1, "heavy", "outlier")
 def student_sensor():
     def data():
-        see = lambda rng, x, t: x + 0.2 * rng.standard_t(4)  # noqa: E731
+        see = lambda rng, x, t: x + 0.2 * rng.standard_t(4)
         ys = series(51, 30, lambda u: 2 * np.sin(u), 0.3, see)()["ys"]
         ys[10:13] += 6.0
         return {"ys": ys}
@@ -202,10 +213,14 @@ def student_sensor():
         )
 
     return (
-        build, data,
+        build,
+        data,
         moving(
-            lambda u: 2 * np.sin(u), 0.3, lambda x, y, t: nd.student(y[0], x, 0.2, 4),
-            box=(-6.0, 6.0), deep=150.0,
+            lambda u: 2 * np.sin(u),
+            0.3,
+            lambda x, y, t: nd.student(y[0], x, 0.2, 4),
+            box=(-6.0, 6.0),
+            deep=150.0,
         ),
     )
 
@@ -213,20 +228,28 @@ def student_sensor():
 @ZOO.add(1, "kinked", "level")
 def laplace_sensor():
     def data():
-        see = lambda rng, x, t: x + rng.laplace(0, 0.2)  # noqa: E731
+        see = lambda rng, x, t: x + rng.laplace(0, 0.2)
         ys = series(52, 30, same, 0.3, see)()["ys"]
         ys[15:] += 5.0
         return {"ys": ys}
 
     return (
         lambda: psd.linear_gaussian(
-            1.0, 0.09, None, None, 0.0, 1.0,
+            1.0,
+            0.09,
+            None,
+            None,
+            0.0,
+            1.0,
             log_observation=lambda x, y: stats.laplace.logpdf(y[0], x[0], 0.2),
         ),
         data,
         moving(
-            same, 0.3, lambda x, y, t: nd.laplace(y[0], x, 0.2),
-            sensor_breaks=lambda y, t: (y[0],), deep=250.0,
+            same,
+            0.3,
+            lambda x, y, t: nd.laplace(y[0], x, 0.2),
+            sensor_breaks=lambda y, t: (y[0],),
+            deep=250.0,
         ),
     )
 
@@ -237,10 +260,14 @@ def bounded_sensor():
         return jnp.where(jnp.abs(y[0] - x[0]) <= 0.4, -jnp.log(0.8), -jnp.inf)
 
     return (
-        lambda: psd.linear_gaussian(1.0, 0.09, None, None, 0.0, 1.0, log_observation=log_observation),
+        lambda: psd.linear_gaussian(
+            1.0, 0.09, None, None, 0.0, 1.0, log_observation=log_observation
+        ),
         series(53, 30, same, 0.3, lambda rng, x, t: x + rng.uniform(-0.4, 0.4)),
         moving(
-            same, 0.3, lambda x, y, t: nd.uniform(y[0] - x, -0.4, 0.4),
+            same,
+            0.3,
+            lambda x, y, t: nd.uniform(y[0] - x, -0.4, 0.4),
             sensor_breaks=lambda y, t: (y[0] - 0.4, y[0] + 0.4),
         ),
     )
@@ -252,12 +279,15 @@ def clutter_sensor():
         seen = jnp.log(2 / 3) + stats.norm.logpdf(y[0], x[0], 0.1)
         return jnp.logaddexp(seen, jnp.log(1 / 3) + stats.norm.logpdf(y[0], 1.0, 2.0))
 
-    draw = lambda rng, x, t: rng.normal(x, 0.1) if rng.random() < 2 / 3 else rng.normal(1, 2)  # noqa: E731
+    draw = lambda rng, x, t: rng.normal(x, 0.1) if rng.random() < 2 / 3 else rng.normal(1, 2)
     return (
-        lambda: psd.linear_gaussian(1.0, 0.09, None, None, 0.0, 1.0, log_observation=log_observation),
+        lambda: psd.linear_gaussian(
+            1.0, 0.09, None, None, 0.0, 1.0, log_observation=log_observation
+        ),
         series(54, 30, same, 0.3, draw),
         moving(
-            same, 0.3,
+            same,
+            0.3,
             lambda x, y, t: nd.mixture(
                 [2 / 3, 1 / 3], [nd.normal(y[0], x, 0.1), nd.normal(y[0], 1.0, 2.0)]
             ),
@@ -275,7 +305,7 @@ def wrapped_phase():
     def see(x, y, t):
         return 20 * (np.cos(y[0] - x) - 1) - np.log(2 * np.pi) - np.log(np.i0(20.0)) + 20
 
-    draw = lambda rng, x, t: (x + rng.vonmises(0, 20) + np.pi) % (2 * np.pi) - np.pi  # noqa: E731
+    draw = lambda rng, x, t: (x + rng.vonmises(0, 20) + np.pi) % (2 * np.pi) - np.pi
     return (
         lambda: psd.linear_gaussian(
             1.0, 0.16, None, None, 0.0, 9.0, log_observation=log_observation

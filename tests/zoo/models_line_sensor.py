@@ -1,13 +1,14 @@
 """One dimension: dynamics with additive Gaussian noise, and kinds of sensors."""
+# ruff: noqa: E731 (maps of one line are named by assignment, as formulas are)
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-import psdfilter as psd
 from jax.scipy import stats
 from jax.scipy.special import gammaln, log_ndtr
 from scipy.special import gammaln as np_gammaln
 from scipy.special import log_ndtr as np_log_ndtr
+
+import psdfilter as psd
 
 from . import densities as nd
 from .case import Line, Registry, simulate
@@ -34,7 +35,7 @@ def seen_by(h, sd):
 
 def series(seed, num, f, sd, see, start=0.0):
     def data():
-        move = lambda rng, u, t: rng.normal(f(u), sd)  # noqa: E731
+        move = lambda rng, u, t: rng.normal(f(u), sd)
         return {"ys": simulate(seed, num, lambda rng: start, move, see)}
 
     return data
@@ -52,25 +53,33 @@ def same(x):
 def volatility_unit_root():
     def build():
         return psd.linear_gaussian(
-            0.998, 0.05**2, None, None, 0.0, 0.6,
+            0.998,
+            0.05**2,
+            None,
+            None,
+            0.0,
+            0.6,
             log_observation=lambda x, y: stats.norm.logpdf(y[0], 0.0, jnp.exp(x[0] / 2)),
             state_box=(-6, 6),
         )
 
-    see = lambda rng, x, t: rng.normal(0, np.exp(x / 2))  # noqa: E731
+    see = lambda rng, x, t: rng.normal(0, np.exp(x / 2))
     return (
         build,
         series(20, 400, lambda u: 0.998 * u, 0.05, see, 0.5),
         moving(
-            lambda u: 0.998 * u, 0.05, lambda x, y, t: nd.normal(y[0], 0.0, np.exp(x / 2)),
-            (0.0, np.sqrt(0.6)), box=(-6.0, 6.0),
+            lambda u: 0.998 * u,
+            0.05,
+            lambda x, y, t: nd.normal(y[0], 0.0, np.exp(x / 2)),
+            (0.0, np.sqrt(0.6)),
+            box=(-6.0, 6.0),
         ),
     )
 
 
 @ZOO.add(1, "smooth")
 def cubic_sensor():
-    h = lambda x: x**3 / 20  # noqa: E731
+    h = lambda x: x**3 / 20
     return (
         lambda: psd.additive_gaussian(lambda x: x, h, 0.25, 0.25, 0.0, 1.0),
         series(21, 40, same, 0.5, noisy(h, 0.5)),
@@ -82,7 +91,13 @@ def cubic_sensor():
 def poisson_growth():
     def build():
         return psd.linear_gaussian(
-            1.0, 0.1**2, None, None, 1.0, 0.25, b=0.1,
+            1.0,
+            0.1**2,
+            None,
+            None,
+            1.0,
+            0.25,
+            b=0.1,
             log_observation=lambda x, y: y[0] * x[0] - jnp.exp(x[0]) - gammaln(y[0] + 1),
         )
 
@@ -95,16 +110,20 @@ def poisson_growth():
 
 @ZOO.add(1, "smooth", "multimodal", "box")
 def sine_square():
-    h = lambda x: x**2 / 4  # noqa: E731
+    h = lambda x: x**2 / 4
     return (
         lambda: psd.additive_gaussian(
-            lambda x: 2.0 * jnp.sin(x), h, 0.2, 0.1, 0.0, 1.0, state_box=psd.Box(-5.0, 5.0),
+            lambda x: 2.0 * jnp.sin(x),
+            h,
+            0.2,
+            0.1,
+            0.0,
+            1.0,
+            state_box=psd.Box(-5.0, 5.0),
             observation_box=psd.Box(-3.0, 9.0),
         ),
         series(23, 30, lambda u: 2 * np.sin(u), np.sqrt(0.2), noisy(h, np.sqrt(0.1))),
-        moving(
-            lambda u: 2 * np.sin(u), np.sqrt(0.2), seen_by(h, np.sqrt(0.1)), box=(-5.0, 5.0)
-        ),
+        moving(lambda u: 2 * np.sin(u), np.sqrt(0.2), seen_by(h, np.sqrt(0.1)), box=(-5.0, 5.0)),
     )
 
 
@@ -117,26 +136,30 @@ def growth_benchmark():
         return u / 2 + 25 * u / (1 + u * u) + 8 * np.cos(1.2 * t)
 
     def data():
-        move = lambda rng, u, t: rng.normal(g(u, t), np.sqrt(10))  # noqa: E731
+        move = lambda rng, u, t: rng.normal(g(u, t), np.sqrt(10))
         return {"ys": simulate(24, 25, lambda rng: 0.1, move, noisy(lambda x: x**2 / 20, 1.0))}
 
     truth = Line(
         log_prior=lambda x: nd.normal(x, 0.0, np.sqrt(5)),
         log_transition=lambda u, x, t: nd.normal(x, g(u, t), np.sqrt(10)),
         log_observation=lambda x, y, t: nd.normal(y[0], x**2 / 20, 1.0),
-        centre=g, width=np.sqrt(10.0), prior=(-22.0, 22.0), box=(-45.0, 45.0),
+        centre=g,
+        width=np.sqrt(10.0),
+        prior=(-22.0, 22.0),
+        box=(-45.0, 45.0),
     )
     return (
         lambda: psd.additive_gaussian(
             f, lambda x: x**2 / 20, 10.0, 1.0, 0.0, 5.0, state_box=(-45, 45)
         ),
-        data, truth,
+        data,
+        truth,
     )
 
 
 @ZOO.add(1, "comb", "multimodal")
 def comb_sensor():
-    h = lambda x: np.sin(8 * x)  # noqa: E731
+    h = lambda x: np.sin(8 * x)
     return (
         lambda: psd.additive_gaussian(
             lambda x: 0.95 * x, lambda x: jnp.sin(8 * x), 0.05, 0.01, 0.0, 1.0
@@ -148,7 +171,7 @@ def comb_sensor():
 
 @ZOO.add(1, "saturating")
 def saturating_sensor():
-    h = lambda x: np.tanh(2 * x)  # noqa: E731
+    h = lambda x: np.tanh(2 * x)
     return (
         lambda: psd.additive_gaussian(
             lambda x: x, lambda x: jnp.tanh(2 * x), 0.04, 0.0025, 0.0, 1.0
@@ -160,7 +183,7 @@ def saturating_sensor():
 
 @ZOO.add(1, "jumping", "multimodal")
 def threshold_in_f():
-    f = lambda u: np.where(u > 1, -2.0, u + 0.3)  # noqa: E731
+    f = lambda u: np.where(u > 1, -2.0, u + 0.3)
     return (
         lambda: psd.additive_gaussian(
             lambda x: jnp.where(x > 1.0, -2.0, x + 0.3), lambda x: x, 0.01, 0.04, 0.0, 0.25
@@ -172,11 +195,15 @@ def threshold_in_f():
 
 @ZOO.add(1, "narrow")
 def narrow_dip():
-    h = lambda x: x - 3 * np.exp(-0.5 * ((x - 0.5) / 0.02) ** 2)  # noqa: E731
+    h = lambda x: x - 3 * np.exp(-0.5 * ((x - 0.5) / 0.02) ** 2)
     return (
         lambda: psd.additive_gaussian(
-            lambda x: 0.9 * x, lambda x: x - 3 * jnp.exp(-0.5 * ((x - 0.5) / 0.02) ** 2),
-            0.04, 0.04, 0.0, 1.0,
+            lambda x: 0.9 * x,
+            lambda x: x - 3 * jnp.exp(-0.5 * ((x - 0.5) / 0.02) ** 2),
+            0.04,
+            0.04,
+            0.0,
+            1.0,
         ),
         lambda: {"ys": np.array([0.3, 0.6, 0.5, -2.4, -2.5, 0.4, 0.2, -2.45, 0.1, 0.3])},
         moving(
@@ -187,10 +214,15 @@ def narrow_dip():
 
 @ZOO.add(1, "kinked")
 def kinked_dynamics():
-    f = lambda u: 2 - np.abs(1.2 * u)  # noqa: E731
+    f = lambda u: 2 - np.abs(1.2 * u)
     return (
         lambda: psd.additive_gaussian(
-            lambda x: 2 - jnp.abs(1.2 * x), lambda x: x, 0.04, 0.25, 0.5, 0.25,
+            lambda x: 2 - jnp.abs(1.2 * x),
+            lambda x: x,
+            0.04,
+            0.25,
+            0.5,
+            0.25,
         ),
         series(28, 30, f, 0.2, noisy(same, 0.5), 0.5),
         moving(f, 0.2, seen_by(same, 0.5), (0.5, 0.5), breaks=(0.0,)),
@@ -199,10 +231,15 @@ def kinked_dynamics():
 
 @ZOO.add(1, "jumping", "box")
 def jumping_dynamics():
-    f = lambda u: 0.5 * u - np.sign(u)  # noqa: E731
+    f = lambda u: 0.5 * u - np.sign(u)
     return (
         lambda: psd.additive_gaussian(
-            lambda x: 0.5 * x - jnp.sign(x), lambda x: x**2, 0.09, 0.25, 0.0, 1.0,
+            lambda x: 0.5 * x - jnp.sign(x),
+            lambda x: x**2,
+            0.09,
+            0.25,
+            0.0,
+            1.0,
             state_box=(-5, 5),
         ),
         series(29, 30, f, 0.3, noisy(lambda x: x**2, 0.5)),
@@ -248,7 +285,7 @@ def bernoulli_sensor():
     def log_observation(x, y):
         return -jnp.logaddexp(0.0, jnp.where(y[0] > 0.5, -2 * x[0], 2 * x[0]))
 
-    see = lambda rng, x, t: float(rng.random() < 1 / (1 + np.exp(-2 * x)))  # noqa: E731
+    see = lambda rng, x, t: float(rng.random() < 1 / (1 + np.exp(-2 * x)))
     return (
         lambda: psd.linear_gaussian(
             0.95, 0.16, None, None, 0.0, 1.0, log_observation=log_observation
@@ -276,9 +313,10 @@ def binomial_sensor():
         k = np_gammaln(41) - np_gammaln(y[0] + 1) - np_gammaln(41 - y[0])
         return k - y[0] * np.logaddexp(0, -x) - (40 - y[0]) * np.logaddexp(0, x)
 
-    draw = lambda rng, x, t: rng.binomial(40, 1 / (1 + np.exp(-x)))  # noqa: E731
+    draw = lambda rng, x, t: rng.binomial(40, 1 / (1 + np.exp(-x)))
     return (
-        build, series(33, 40, same, 0.15, draw),
+        build,
+        series(33, 40, same, 0.15, draw),
         moving(same, 0.15, see, box=(-8.0, 8.0)),
     )
 
@@ -288,7 +326,10 @@ def negative_binomial_sensor():
     def log_observation(x, y):
         rate = jnp.exp(x[0])
         return (
-            gammaln(y[0] + 3.0) - gammaln(3.0) - gammaln(y[0] + 1) + 3 * jnp.log(3 / (3 + rate))
+            gammaln(y[0] + 3.0)
+            - gammaln(3.0)
+            - gammaln(y[0] + 1)
+            + 3 * jnp.log(3 / (3 + rate))
             + y[0] * (x[0] - jnp.log(3 + rate))
         )
 
@@ -296,7 +337,7 @@ def negative_binomial_sensor():
         k = np_gammaln(y[0] + 3) - np_gammaln(3) - np_gammaln(y[0] + 1)
         return k + 3 * np.log(3 / (3 + np.exp(x))) + y[0] * (x - np.log(3 + np.exp(x)))
 
-    draw = lambda rng, x, t: rng.poisson(rng.gamma(3.0, np.exp(x) / 3))  # noqa: E731
+    draw = lambda rng, x, t: rng.poisson(rng.gamma(3.0, np.exp(x) / 3))
     return (
         lambda: psd.linear_gaussian(
             0.9, 0.09, None, None, 1.0, 1.0, b=0.15, log_observation=log_observation
@@ -327,7 +368,12 @@ def censored_sensor():
 def durations():
     return (
         lambda: psd.linear_gaussian(
-            0.95, 0.04, None, None, 0.0, 0.4,
+            0.95,
+            0.04,
+            None,
+            None,
+            0.0,
+            0.4,
             log_observation=lambda x, y: -x[0] - y[0] * jnp.exp(-x[0]),
         ),
         series(36, 40, lambda u: 0.95 * u, 0.2, lambda rng, x, t: rng.exponential(np.exp(x))),

@@ -1,9 +1,11 @@
 """Two dimensions: additive Gaussian noise."""
+# ruff: noqa: E731 (maps of one line are named by assignment, as formulas are)
 
 import jax.numpy as jnp
 import numpy as np
-import psdfilter as psd
 from jax.scipy import stats
+
+import psdfilter as psd
 
 from . import densities as nd
 from .case import Plane, Registry, simulate
@@ -39,9 +41,7 @@ def seen_by(h, sd):
     """Independent noise; coordinates of y that are NaN are left out."""
 
     def see(x, y, t):
-        return sum(
-            nd.normal(y[i], h(x)[:, i], sd) for i in range(len(y)) if not np.isnan(y[i])
-        )
+        return sum(nd.normal(y[i], h(x)[:, i], sd) for i in range(len(y)) if not np.isnan(y[i]))
 
     return see
 
@@ -78,14 +78,21 @@ def distance(x):
 def _range(seed, sd, box):
     def build():
         return psd.additive_gaussian(
-            lambda x: x, lambda x: jnp.sqrt(x[0] ** 2 + x[1] ** 2 + 1e-30), [0.09, 0.09], sd**2,
-            [2.0, 1.0], [1.0, 1.0], state_box=None if box is None else (box[0], box[1]),
+            lambda x: x,
+            lambda x: jnp.sqrt(x[0] ** 2 + x[1] ** 2 + 1e-30),
+            [0.09, 0.09],
+            sd**2,
+            [2.0, 1.0],
+            [1.0, 1.0],
+            state_box=None if box is None else (box[0], box[1]),
         )
 
     return (
-        build, series(seed, 10, stay, (0.3, 0.3), distance, sd, (2, 1)),
-        moving(stay, (0.3, 0.3), seen_by(distance, sd), (2.0, 1.0), box=box,
-               breaks=((0.0,), (0.0,))),
+        build,
+        series(seed, 10, stay, (0.3, 0.3), distance, sd, (2, 1)),
+        moving(
+            stay, (0.3, 0.3), seen_by(distance, sd), (2.0, 1.0), box=box, breaks=((0.0,), (0.0,))
+        ),
     )
 
 
@@ -101,12 +108,16 @@ def ring_precise():
 
 @ZOO.add(2, "bearing")
 def bearing_only():
-    h = lambda x: column(np.arctan2(x[:, 1], x[:, 0] + 9))  # noqa: E731
-    f = lambda u, t: 0.97 * u  # noqa: E731
+    h = lambda x: column(np.arctan2(x[:, 1], x[:, 0] + 9))
+    f = lambda u, t: 0.97 * u
     return (
         lambda: psd.additive_gaussian(
-            lambda x: 0.97 * x, lambda x: jnp.arctan2(x[1], x[0] + 9), [0.09, 0.09], 0.05**2,
-            [0.0, 0.0], [1.0, 1.0],
+            lambda x: 0.97 * x,
+            lambda x: jnp.arctan2(x[1], x[0] + 9),
+            [0.09, 0.09],
+            0.05**2,
+            [0.0, 0.0],
+            [1.0, 1.0],
         ),
         series(103, 12, f, (0.3, 0.3), h, 0.05, (1, 1)),
         moving(f, (0.3, 0.3), seen_by(h, 0.05)),
@@ -115,7 +126,7 @@ def bearing_only():
 
 @ZOO.add(2, "bearing", "box")
 def two_bearings():
-    h = lambda x: column(np.arctan2(x[:, 1] + 8, x[:, 0] + 8), np.arctan2(x[:, 1] + 8, x[:, 0] - 8))  # noqa: E731, E501
+    h = lambda x: column(np.arctan2(x[:, 1] + 8, x[:, 0] + 8), np.arctan2(x[:, 1] + 8, x[:, 0] - 8))
 
     def build():
         def log_observation(x, y):
@@ -132,21 +143,26 @@ def two_bearings():
             state_box=psd.Box([-6.0, -6.0], [6.0, 6.0]),
         )
 
-    f = lambda u, t: 0.98 * u  # noqa: E731
+    f = lambda u, t: 0.98 * u
     return (
-        build, series(104, 12, f, (0.4, 0.4), h, 0.02, (0, 1)),
+        build,
+        series(104, 12, f, (0.4, 0.4), h, 0.02, (0, 1)),
         moving(f, (0.4, 0.4), seen_by(h, 0.02), box=((-6.0, -6.0), (6.0, 6.0))),
     )
 
 
 @ZOO.add(2, "smooth")
 def pendulum():
-    f = lambda u, t: column(u[:, 0] + 0.2 * u[:, 1], u[:, 1] - 0.6 * np.sin(u[:, 0]))  # noqa: E731
-    h = lambda x: column(np.sin(x[:, 0]))  # noqa: E731
+    f = lambda u, t: column(u[:, 0] + 0.2 * u[:, 1], u[:, 1] - 0.6 * np.sin(u[:, 0]))
+    h = lambda x: column(np.sin(x[:, 0]))
     return (
         lambda: psd.additive_gaussian(
             lambda x: jnp.stack([x[0] + 0.2 * x[1], x[1] - 0.6 * jnp.sin(x[0])]),
-            lambda x: jnp.sin(x[0]), [0.01, 0.04], 0.04, [1.0, 0.0], [0.25, 0.25],
+            lambda x: jnp.sin(x[0]),
+            [0.01, 0.04],
+            0.04,
+            [1.0, 0.0],
+            [0.25, 0.25],
         ),
         series(105, 15, f, (0.1, 0.2), h, 0.2, (1, 0)),
         moving(f, (0.1, 0.2), seen_by(h, 0.2), (1.0, 0.0), (0.5, 0.5)),
@@ -159,12 +175,19 @@ def van_der_pol():
         a, b = u[:, 0], u[:, 1]
         return column(a + 0.1 * b, b + 0.1 * (2 * (1 - a**2) * b - a))
 
-    h = lambda x: column(x[:, 0])  # noqa: E731
+    h = lambda x: column(x[:, 0])
     box = ((-5.0, -8.0), (5.0, 8.0))
     return (
         lambda: psd.additive_gaussian(
-            lambda x: jnp.array([x[0] + 0.1 * x[1], x[1] + 0.2 * (1 - x[0] ** 2) * x[1] - 0.1 * x[0]]),
-            lambda x: x[:1], [0.01, 0.04], 0.25, [1.0, 0.0], [0.25, 0.25], state_box=box,
+            lambda x: jnp.array(
+                [x[0] + 0.1 * x[1], x[1] + 0.2 * (1 - x[0] ** 2) * x[1] - 0.1 * x[0]]
+            ),
+            lambda x: x[:1],
+            [0.01, 0.04],
+            0.25,
+            [1.0, 0.0],
+            [0.25, 0.25],
+            state_box=box,
         ),
         series(106, 15, f, (0.1, 0.2), h, 0.5, (1, 0)),
         moving(f, (0.1, 0.2), seen_by(h, 0.5), (1.0, 0.0), (0.5, 0.5), box=box),
@@ -173,13 +196,18 @@ def van_der_pol():
 
 @ZOO.add(2, "chaotic")
 def henon_map():
-    f = lambda u, t: column(1 - 1.2 * u[:, 0] ** 2 + u[:, 1], 0.3 * u[:, 0])  # noqa: E731
-    h = lambda x: column(x[:, 0])  # noqa: E731
+    f = lambda u, t: column(1 - 1.2 * u[:, 0] ** 2 + u[:, 1], 0.3 * u[:, 0])
+    h = lambda x: column(x[:, 0])
     box = ((-3.0, -1.5), (3.0, 1.5))
     return (
         lambda: psd.additive_gaussian(
-            lambda x: jnp.stack([1 - 1.2 * x[0] ** 2 + x[1], 0.3 * x[0]]), lambda x: x[0],
-            [0.0016, 0.0016], 0.04, [0.2, 0.1], [0.09, 0.01], state_box=box,
+            lambda x: jnp.stack([1 - 1.2 * x[0] ** 2 + x[1], 0.3 * x[0]]),
+            lambda x: x[0],
+            [0.0016, 0.0016],
+            0.04,
+            [0.2, 0.1],
+            [0.09, 0.01],
+            state_box=box,
         ),
         series(107, 12, f, (0.04, 0.04), h, 0.2, (0.2, 0.1)),
         moving(f, (0.04, 0.04), seen_by(h, 0.2), (0.2, 0.1), (0.3, 0.1), box=box),
@@ -196,11 +224,15 @@ def standard_map():
         p = x[1] + 0.9 * jnp.sin(x[0])
         return jnp.stack([x[0] + p, p])
 
-    h = lambda x: column(np.cos(x[:, 0]), np.sin(x[:, 0]))  # noqa: E731
+    h = lambda x: column(np.cos(x[:, 0]), np.sin(x[:, 0]))
     return (
         lambda: psd.additive_gaussian(
-            step, lambda x: jnp.stack([jnp.cos(x[0]), jnp.sin(x[0])]), [0.01, 0.01], [0.04, 0.04],
-            [0.5, 0.3], [0.04, 0.04],
+            step,
+            lambda x: jnp.stack([jnp.cos(x[0]), jnp.sin(x[0])]),
+            [0.01, 0.01],
+            [0.04, 0.04],
+            [0.5, 0.3],
+            [0.04, 0.04],
         ),
         series(108, 12, f, (0.1, 0.1), h, 0.2, (0.5, 0.3)),
         moving(f, (0.1, 0.1), seen_by(h, 0.2), (0.5, 0.3), (0.2, 0.2)),
@@ -210,12 +242,15 @@ def standard_map():
 @ZOO.add(2, "correlated")
 def correlated_noise():
     frame = np.array([[0.3, 0.0], [0.24, 0.18]])
-    f = lambda u, t: column(0.9 * u[:, 0], 0.9 * u[:, 1] + 0.5 * np.sin(u[:, 0]))  # noqa: E731
-    h = lambda x: column(x[:, 0] ** 2 + x[:, 1])  # noqa: E731
+    f = lambda u, t: column(0.9 * u[:, 0], 0.9 * u[:, 1] + 0.5 * np.sin(u[:, 0]))
+    h = lambda x: column(x[:, 0] ** 2 + x[:, 1])
     return (
         lambda: psd.additive_gaussian(
             lambda x: jnp.stack([0.9 * x[0], 0.9 * x[1] + 0.5 * jnp.sin(x[0])]),
-            lambda x: x[0] ** 2 + x[1], [[0.09, 0.072], [0.072, 0.09]], 0.25, [0.0, 0.0],
+            lambda x: x[0] ** 2 + x[1],
+            [[0.09, 0.072], [0.072, 0.09]],
+            0.25,
+            [0.0, 0.0],
             [1.0, 1.0],
         ),
         series(109, 12, f, (1.0, 1.0), h, 0.5, (0, 0), frame),
@@ -227,11 +262,16 @@ def correlated_noise():
 def velocity_target():
     cov = 0.2 * np.array([[1 / 3, 1 / 2], [1 / 2, 1.0]])
     frame = np.linalg.cholesky(cov)
-    f = lambda u, t: column(u[:, 0] + u[:, 1], u[:, 1])  # noqa: E731
-    h = lambda x: column(np.sqrt(4 + x[:, 0] ** 2))  # noqa: E731
+    f = lambda u, t: column(u[:, 0] + u[:, 1], u[:, 1])
+    h = lambda x: column(np.sqrt(4 + x[:, 0] ** 2))
     return (
         lambda: psd.linear_gaussian(
-            [[1.0, 1.0], [0.0, 1.0]], cov, None, None, [1.0, 0.3], [1.0, 0.25],
+            [[1.0, 1.0], [0.0, 1.0]],
+            cov,
+            None,
+            None,
+            [1.0, 0.3],
+            [1.0, 0.25],
             log_observation=lambda x, y: stats.norm.logpdf(y[0], jnp.sqrt(4 + x[0] ** 2), 0.3),
         ),
         series(110, 12, f, (1.0, 1.0), h, 0.3, (1, 0.3), frame),
@@ -240,8 +280,8 @@ def velocity_target():
 
 
 def _outlier(seed, sds):
-    f = lambda u, t: column(0.9 * u[:, 0] + 0.2 * np.sin(u[:, 1]), 0.8 * u[:, 1])  # noqa: E731
-    h = lambda x: column(x[:, 0], x[:, 1])  # noqa: E731
+    f = lambda u, t: column(0.9 * u[:, 0] + 0.2 * np.sin(u[:, 1]), 0.8 * u[:, 1])
+    h = lambda x: column(x[:, 0], x[:, 1])
 
     def data():
         ys = series(seed, 10, f, (0.3, 0.3), h, 0.4, (0, 0))()["ys"]
@@ -250,10 +290,15 @@ def _outlier(seed, sds):
 
     return (
         lambda: psd.additive_gaussian(
-            lambda x: jnp.stack([0.9 * x[0] + 0.2 * jnp.sin(x[1]), 0.8 * x[1]]), lambda x: x,
-            [0.09, 0.09], [0.16, 0.16], [0.0, 0.0], [1.0, 1.0],
+            lambda x: jnp.stack([0.9 * x[0] + 0.2 * jnp.sin(x[1]), 0.8 * x[1]]),
+            lambda x: x,
+            [0.09, 0.09],
+            [0.16, 0.16],
+            [0.0, 0.0],
+            [1.0, 1.0],
         ),
-        data, moving(f, (0.3, 0.3), seen_by(h, 0.4), deep=35 + 0.6 * sds**2),
+        data,
+        moving(f, (0.3, 0.3), seen_by(h, 0.4), deep=35 + 0.6 * sds**2),
     )
 
 
@@ -270,142 +315,3 @@ def plane_outlier_10():
 @ZOO.add(2, "outlier")
 def plane_outlier_20():
     return _outlier(113, 20)
-
-
-@ZOO.add(2, "precise")
-def plane_precise_sensor():
-    f = lambda u, t: column(np.sin(2 * u[:, 1]), 0.9 * u[:, 0])  # noqa: E731
-    h = lambda x: column(x[:, 0], x[:, 1])  # noqa: E731
-    return (
-        lambda: psd.additive_gaussian(
-            lambda x: jnp.stack([jnp.sin(2 * x[1]), 0.9 * x[0]]), lambda x: x, [0.09, 0.09],
-            [1e-4, 1e-4], [0.0, 0.0], [1.0, 1.0],
-        ),
-        series(114, 10, f, (0.3, 0.3), h, 0.01, (0, 0)),
-        moving(f, (0.3, 0.3), seen_by(h, 0.01)),
-    )
-
-
-@ZOO.add(2, "prior", "box")
-def plane_sharp_prior():
-    f = lambda u, t: column(u[:, 0] + 0.3 * u[:, 1], u[:, 1] - 0.3 * np.sin(u[:, 0]))  # noqa: E731
-    h = lambda x: column(x[:, 0] * x[:, 1])  # noqa: E731
-    box = ((-5.0, -5.0), (5.0, 5.0))
-    return (
-        lambda: psd.additive_gaussian(
-            lambda x: jnp.stack([x[0] + 0.3 * x[1], x[1] - 0.3 * jnp.sin(x[0])]),
-            lambda x: x[0] * x[1], [0.09, 0.09], 0.25, [1.0, -0.5], [1e-4, 1e-2], state_box=box,
-        ),
-        lambda: {**series(115, 10, f, (0.3, 0.3), h, 0.5, (1, -0.5))(), "first": "observe"},
-        moving(f, (0.3, 0.3), seen_by(h, 0.5), (1.0, -0.5), (0.01, 0.1), box=box),
-    )
-
-
-@ZOO.add(2, "missing")
-def plane_gaps():
-    f = lambda u, t: column(0.9 * u[:, 0] + 0.3 * u[:, 1], 0.9 * u[:, 1])  # noqa: E731
-    h = lambda x: column(x[:, 0] ** 2, x[:, 1])  # noqa: E731
-
-    def data():
-        ys = series(116, 12, f, (0.3, 0.3), h, 0.5, (1, 0))()["ys"]
-        ys[3:5], ys[7, 0], ys[9, 1] = np.nan, np.nan, np.nan
-        return {"ys": ys}
-
-    return (
-        lambda: psd.additive_gaussian(
-            lambda x: jnp.stack([0.9 * x[0] + 0.3 * x[1], 0.9 * x[1]]),
-            lambda x: jnp.stack([x[0] ** 2, x[1]]), [0.09, 0.09], [0.25, 0.25], [0.0, 0.0],
-            [1.0, 1.0],
-        ),
-        data, moving(f, (0.3, 0.3), seen_by(h, 0.5)),
-    )
-
-
-@ZOO.add(2, "time-varying", "precise")
-def plane_sensor_narrows():
-    def sd(t):
-        return 0.02 if t >= 6 else 0.5
-
-    def build():
-        return psd.StateSpaceModel(
-            log_prior=lambda x: jnp.sum(stats.norm.logpdf(x)),
-            log_transition=lambda u, x: jnp.sum(stats.norm.logpdf(x, 0.9 * jnp.sin(u), 0.4)),
-            log_observation=lambda x, y, t: stats.norm.logpdf(
-                y[0], x[0] + x[1], jnp.where(t >= 6, 0.02, 0.5)
-            ),
-            state_box=psd.Box([-5.0, -5.0], [5.0, 5.0]),
-        )
-
-    f = lambda u, t: 0.9 * np.sin(u)  # noqa: E731
-    h = lambda x: column(x[:, 0] + x[:, 1])  # noqa: E731
-    see = lambda x, y, t: nd.normal(y[0], x[:, 0] + x[:, 1], sd(t))  # noqa: E731
-    return (
-        build, series(117, 10, f, (0.4, 0.4), h, 0.02, (0, 0)),
-        moving(f, (0.4, 0.4), see, box=((-5.0, -5.0), (5.0, 5.0))),
-    )
-
-
-@ZOO.add(2, "jumping")
-def plane_threshold_in_f():
-    def f(u, t):
-        return column(np.where(u[:, 0] > 0, -1.0, 1.0) + 0.5 * u[:, 0], 0.9 * u[:, 1])
-
-    h = lambda x: column(x[:, 0] + x[:, 1])  # noqa: E731
-    return (
-        lambda: psd.additive_gaussian(
-            lambda x: jnp.stack([jnp.where(x[0] > 0, -1.0, 1.0) + 0.5 * x[0], 0.9 * x[1]]),
-            lambda x: x[0] + x[1], [0.04, 0.09], 0.25, [0.0, 0.0], [0.25, 0.25],
-        ),
-        series(118, 12, f, (0.2, 0.3), h, 0.5, (0, 0)),
-        moving(f, (0.2, 0.3), seen_by(h, 0.5), start=(0.5, 0.5), breaks=((0.0,), ())),
-    )
-
-
-@ZOO.add(2, "simultaneous")
-def plane_ten_sensors():
-    f = lambda u, t: 0.95 * u  # noqa: E731
-
-    def data():
-        rng = np.random.default_rng(119)
-        ys = 1.4 + 0.3 * rng.normal(size=(20, 1))
-        return {"ys": ys, "times": np.repeat([1, 2], 10)}
-
-    box = ((-5.0, -5.0), (6.0, 6.0))
-    return (
-        lambda: psd.additive_gaussian(
-            lambda x: 0.95 * x, lambda x: jnp.sqrt(x[0] ** 2 + x[1] ** 2 + 0.01), [0.16, 0.16],
-            0.09, [1.0, 1.0], [1.0, 1.0], state_box=box,
-        ),
-        data,
-        moving(
-            f, (0.4, 0.4),
-            seen_by(lambda x: column(np.sqrt(x[:, 0] ** 2 + x[:, 1] ** 2 + 0.01)), 0.3),
-            (1.0, 1.0), box=box,
-        ),
-    )
-
-
-@ZOO.add(2, "short")
-def plane_one_observation():
-    f = lambda u, t: column(u[:, 0] * np.cos(u[:, 1]), u[:, 1])  # noqa: E731
-    h = lambda x: column(x[:, 0] * x[:, 1])  # noqa: E731
-    return (
-        lambda: psd.additive_gaussian(
-            lambda x: jnp.stack([x[0] * jnp.cos(x[1]), x[1]]), lambda x: x[0] * x[1],
-            [0.25, 0.25], 0.09, [0.0, 0.0], [1.0, 1.0],
-        ),
-        lambda: {"ys": np.array([1.5])}, moving(f, (0.5, 0.5), seen_by(h, 0.3)),
-    )
-
-
-@ZOO.add(2, "smooth")
-def plane_linear():
-    f = lambda u, t: u @ np.array([[0.9, 0.2], [-0.2, 0.9]]).T  # noqa: E731
-    h = lambda x: column(x[:, 0])  # noqa: E731
-    return (
-        lambda: psd.linear_gaussian(
-            [[0.9, 0.2], [-0.2, 0.9]], [0.09, 0.09], [[1.0, 0.0]], 0.25, [0.0, 0.0], [1.0, 1.0]
-        ),
-        series(120, 12, f, (0.3, 0.3), h, 0.5, (0, 0)),
-        moving(f, (0.3, 0.3), seen_by(h, 0.5)),
-    )

@@ -201,8 +201,9 @@ class Filter:
                 if truth.box is not None:
                     both = np.clip(both, truth.box[0][i], truth.box[1][i])
                 spans = merge(both[both[:, 1] > both[:, 0]])
-            cuts = [split_edges(a, b, setting.step * truth.width[i], truth.breaks[i])
-                    for a, b in spans]
+            cuts = [
+                split_edges(a, b, setting.step * truth.width[i], truth.breaks[i]) for a, b in spans
+            ]
             edges.append(np.concatenate(cuts))
         return Tensor(tuple(edges), self._table(u, mass, low, high, edges, t))
 
@@ -322,12 +323,15 @@ class Filter:
         _, unit, _, coefficients = rule(setting.order)
         last = coefficients[-2:]
         area = np.prod(edges[:, :, 1] - edges[:, :, 0], axis=1) / 2
-        tails = np.stack(
-            [
-                np.einsum("kcb,b->k", np.abs(np.einsum("ca,kab->kcb", last, values)), unit),
-                np.einsum("kac,a->k", np.abs(np.einsum("cb,kab->kac", last, values)), unit),
-            ]
-        ) * area
+        tails = (
+            np.stack(
+                [
+                    np.einsum("kcb,b->k", np.abs(np.einsum("ca,kab->kcb", last, values)), unit),
+                    np.einsum("kac,a->k", np.abs(np.einsum("cb,kab->kac", last, values)), unit),
+                ]
+            )
+            * area
+        )
         centre = np.asarray(truth.centre(to_state(truth, x.reshape(-1, 2)), t))
         centre = centre.reshape(-1, *x.shape) / np.asarray(truth.width)
         moved = np.stack(

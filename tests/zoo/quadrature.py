@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -39,7 +40,7 @@ def split_edges(low, high, width, breaks=()):
     """Panels (k, 2) of [low, high], none wider than `width`, with edges at the breaks."""
     marks = sorted({low, high, *(b for b in breaks if low < b < high)})
     out = []
-    for a, b in zip(marks[:-1], marks[1:], strict=True):
+    for a, b in pairwise(marks):
         count = min(max(1, int(np.ceil((b - a) / width))), 4000)
         grid = np.linspace(a, b, count + 1)
         out.append(np.stack([grid[:-1], grid[1:]], axis=1))

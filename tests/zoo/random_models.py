@@ -1,8 +1,8 @@
 """Random models on the line: `draw(seed)` is a case, the same one for a seed for ever.
 
 Transitions are mixtures of one to three kernels (Gaussian, Student, skew-normal, narrow Gaussian)
-around random maps, sensors are of seven kinds, data are simulated and then spoiled: outliers, gaps,
-level shifts, runs of nonsense. Everything is drawn as a table of numbers, `Recipe`, from which the
+around random maps, sensors are of seven kinds, data are simulated and then spoiled by outliers,
+gaps and level shifts. Everything is drawn as a table of numbers, `Recipe`, from which the
 JAX model and the NumPy truth are written apart.
 """
 
@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 import numpy as np
-import psdfilter as psd
 from jax.scipy import special, stats
+
+import psdfilter as psd
 
 from . import densities as nd
 from .case import Case, Line
@@ -43,10 +44,17 @@ def recipe(seed):
         width = np.exp(rng.uniform(np.log(0.1), np.log(0.8)))
         width = 0.25 * width if kernel == "narrow" else width
         shape = {"student": rng.uniform(2.5, 8), "skew": rng.uniform(-6, 6)}.get(kernel, 0.0)
-        parts.append((
-            float(weights[k]), kernel, str(rng.choice(MAPS)), float(rng.uniform(0.6, 1.0)),
-            float(rng.normal(0, 0.4)), float(width), float(shape),
-        ))
+        parts.append(
+            (
+                float(weights[k]),
+                kernel,
+                str(rng.choice(MAPS)),
+                float(rng.uniform(0.6, 1.0)),
+                float(rng.normal(0, 0.4)),
+                float(width),
+                float(shape),
+            )
+        )
     prior = (float(rng.normal(0, 1)), float(np.exp(rng.uniform(np.log(0.02), np.log(1.5)))))
     sensor = str(rng.choice(SENSORS))
     seen = float(np.exp(rng.uniform(np.log(0.03), np.log(1.0))))
@@ -72,7 +80,9 @@ def _kernel(kind, e, width, shape):
     return nd.normal(e, 0.0, width)
 
 
-def truth(r):
+def truth(r, size):
+    """`size`: of the largest outlier, in standard deviations of the sensor."""
+
     def log_transition(u, x, t):
         logs = [_kernel(k, x - _map(m, a, b, u), w, s) for _, k, m, a, b, w, s in r.parts]
         return nd.mixture([p[0] for p in r.parts], logs)
@@ -90,9 +100,14 @@ def truth(r):
         }[r.sensor]()
 
     # a skewed kernel turns from tail to body within width / |shape|
-    scales = [w / (1 + 0.4 * abs(s)) if k == "skew" else 0.6 * w if k == "student" else w
-              for _, k, _, _, _, w, s in r.parts]
+    scales = [
+        w / (1 + 0.4 * abs(s)) if k == "skew" else 0.6 * w if k == "student" else w
+        for _, k, _, _, _, w, s in r.parts
+    ]
     mean, sd = r.prior
+    deep = 45 + 0.6 * size**2
+    heavy = any(part[1] == "student" for part in r.parts)
+    far = np.sqrt(2.6 * deep) * max(part[5] for part in r.parts)
     return Line(
         log_prior=lambda x: nd.normal(x, mean, sd),
         log_transition=log_transition,
@@ -100,7 +115,11 @@ def truth(r):
         centre=lambda u, t: np.stack([_map(m, a, b, u) for _, _, m, a, b, _, _ in r.parts]),
         width=min(scales),
         prior=(max(mean - 10 * sd, r.box[0]), min(mean + 10 * sd, r.box[1])),
-        box=r.box, reach="box", breaks=(0.0,), deep=300.0,
+        box=r.box,
+        reach="box" if heavy else "gauss",
+        spread=0.0 if heavy else far,
+        breaks=(0.0,),
+        deep=deep,
     )
 
 
@@ -163,34 +182,40 @@ def data(r, seed):
         _, kernel, name, rate, offset, width, shape = r.parts[rng.choice(len(weights), p=weights)]
         x = np.clip(_map(name, rate, offset, x) + _noise(rng, kernel, width, shape), *r.box)
         g = r.gain * x
-        ys.append({
-            "identity": lambda g=g: g + r.seen * rng.normal(),
-            "square": lambda g=g: g**2 / 4 + r.seen * rng.normal(),
-            "sine": lambda g=g: np.sin(2 * g) + r.seen * rng.normal(),
-            "tanh": lambda g=g: np.tanh(g) + r.seen * rng.normal(),
-            "volatility": lambda g=g: np.exp(g / 4) * rng.normal(),
-            "poisson": lambda g=g: float(rng.poisson(np.exp(g / 3))),
-            "cauchy": lambda g=g: g + r.seen * rng.standard_cauchy(),
-        }[r.sensor]())
-    return {"ys": _spoil(rng, np.array(ys), r)}
+        ys.append(
+            {
+                "identity": lambda g=g: g + r.seen * rng.normal(),
+                "square": lambda g=g: g**2 / 4 + r.seen * rng.normal(),
+                "sine": lambda g=g: np.sin(2 * g) + r.seen * rng.normal(),
+                "tanh": lambda g=g: np.tanh(g) + r.seen * rng.normal(),
+                "volatility": lambda g=g: np.exp(g / 4) * rng.normal(),
+                "poisson": lambda g=g: float(rng.poisson(np.exp(g / 3))),
+                "cauchy": lambda g=g: g + r.seen * rng.standard_cauchy(),
+            }[r.sensor]()
+        )
+    ys, size = _spoil(rng, np.array(ys), r)
+    return {"ys": ys}, size
 
 
 def _spoil(rng, ys, r):
     """Outliers of up to 20 sd, gaps and shifts; counts stay counts, and all stay in reach."""
+    size = 0
     kind = rng.choice(["none", "none", "outlier", "gap", "shift"])
     at = int(rng.integers(len(ys)))
     if kind == "gap":
         ys[at : at + 3] = np.nan
     elif r.sensor == "poisson":
         ys[at] += rng.integers(0, 30) if kind in ("outlier", "shift") else 0
+        size = 10
     elif kind != "none":
-        size = rng.choice([5, 10, 20]) * r.seen * rng.choice([-1, 1])
-        ys[at : at + 1 if kind == "outlier" else None] += size
-    return ys
+        size = int(rng.choice([5, 10, 20]))
+        ys[at : at + 1 if kind == "outlier" else None] += size * r.seen * rng.choice([-1, 1])
+    return ys, size
 
 
 def draw(seed):
     """A random case of the line."""
     r = recipe(seed)
     tags = frozenset({"random", r.sensor, *(part[1] for part in r.parts)})
-    return Case(f"random-{seed}", 1, lambda: build(r), lambda: data(r, seed), truth(r), tags)
+    given, size = data(r, seed)
+    return Case(f"random-{seed}", 1, lambda: build(r), lambda: given, truth(r, size), tags)

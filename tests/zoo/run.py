@@ -18,9 +18,7 @@ def select(words):
 
     if not words:
         return list(ZOO)
-    return [
-        n for n, c in ZOO.items() if n in words or c.tags & set(words) or f"{c.dim}d" in words
-    ]
+    return [n for n, c in ZOO.items() if n in words or c.tags & set(words) or f"{c.dim}d" in words]
 
 
 def case_of(name):

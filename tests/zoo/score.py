@@ -13,6 +13,7 @@ import warnings
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
+
 import psdfilter as psd
 
 from .reference import reference
@@ -120,7 +121,8 @@ def _distance(density, step):
 
 def _verdict(out, warned):
     wrong = [
-        i for i, (e, g) in enumerate(zip(out.errors, out.log_gaps, strict=True))
+        i
+        for i, (e, g) in enumerate(zip(out.errors, out.log_gaps, strict=True))
         if not (e <= SLACK * out.tol and (g is None or g <= SLACK * out.tol))
     ]
     if not wrong:
