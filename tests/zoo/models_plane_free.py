@@ -148,7 +148,7 @@ def level_and_volatility():
             )
 
         see = lambda rng, x, t: rng.normal(x[:1], 0.3)
-        return {"ys": simulate(133, 10, lambda rng: np.zeros(2), move, see)}
+        return {"ys": simulate(133, 5, lambda rng: np.zeros(2), move, see)}
 
     return (
         lambda: model(log_transition, lambda x, y: stats.norm.logpdf(y[0], x[0], 0.3)),

@@ -42,7 +42,7 @@ def recipe(seed):
     for k in range(count):
         kernel = str(rng.choice(KERNELS))
         width = np.exp(rng.uniform(np.log(0.1), np.log(0.8)))
-        width = 0.25 * width if kernel == "narrow" else width
+        width = 0.35 * width if kernel == "narrow" else width
         shape = {"student": rng.uniform(2.5, 8), "skew": rng.uniform(-6, 6)}.get(kernel, 0.0)
         parts.append(
             (
@@ -175,7 +175,7 @@ def _noise(rng, kernel, width, shape):
 
 def data(r, seed):
     rng = np.random.default_rng([2025, seed])
-    num = int(rng.integers(1, 15))
+    num = int(rng.integers(1, 9))
     x, ys = rng.normal(*r.prior), []
     weights = np.array([p[0] for p in r.parts])
     for _ in range(num):
