@@ -2,6 +2,7 @@
 
 from . import (
     models_line_data,
+    models_line_jumps,
     models_line_narrow,
     models_line_noise,
     models_line_sensor,
@@ -16,6 +17,7 @@ ZOO = {}
 for _module in (
     models_line_noise,
     models_line_shapes,
+    models_line_jumps,
     models_line_sensor,
     models_line_narrow,
     models_line_data,
