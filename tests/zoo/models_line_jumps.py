@@ -2,12 +2,14 @@
 
 import jax.numpy as jnp
 import numpy as np
+import psdfilter as psd
 from jax.scipy import stats
-from jax.scipy.special import log_ndtr
+from jax.scipy.special import gammaln, log_ndtr
 
 from . import densities as nd
 from .case import Registry
 from .models_line_noise import ar, gaussian_model, gaussian_truth
+from .models_line_sensor import moving, series
 
 ZOO = Registry()
 
@@ -94,5 +96,54 @@ def skew_normal_wrong_way():
             0.12,
             reach="box",
             deep=500.0,
+        ),
+    )
+
+
+@ZOO.add(1, "discrete", "level", "box")
+def poisson_growth_box():
+    def build():
+        return psd.StateSpaceModel(
+            log_prior=lambda x: stats.norm.logpdf(x[0], 1.0, 0.5),
+            log_transition=lambda u, x: stats.norm.logpdf(x[0], u[0] + 0.15, 0.1),
+            log_observation=lambda x, y: y[0] * x[0] - jnp.exp(x[0]) - gammaln(y[0] + 1),
+            state_box=psd.Box(-2, 11),
+        )
+
+    return (
+        build,
+        series(154, 50, lambda u: u + 0.15, 0.1, lambda rng, x, t: rng.poisson(np.exp(x)), 1.0),
+        moving(
+            lambda u: u + 0.15,
+            0.1,
+            lambda x, y, t: nd.poisson(y[0], x),
+            (1.0, 0.5),
+            box=(-2.0, 11.0),
+        ),
+    )
+
+
+@ZOO.add(1, "smooth", "box", "no sampler")
+def cubic_sensor_box():
+    def build():
+        return psd.StateSpaceModel(
+            log_prior=lambda x: stats.norm.logpdf(x[0]),
+            log_transition=lambda u, x: stats.norm.logpdf(x[0], u[0], 0.5),
+            log_observation=lambda x, y: stats.norm.logpdf(y[0], x[0] ** 3, 0.5),
+            state_box=psd.Box(-12, 12),
+        )
+
+    def see(rng, x, t):
+        return rng.normal(x**3, 0.5)
+
+    return (
+        build,
+        series(155, 30, lambda u: u, 0.5, see),
+        moving(
+            lambda u: u,
+            0.5,
+            lambda x, y, t: nd.normal(y[0], x**3, 0.5),
+            box=(-12.0, 12.0),
+            deep=60.0,
         ),
     )
