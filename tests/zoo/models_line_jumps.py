@@ -2,9 +2,10 @@
 
 import jax.numpy as jnp
 import numpy as np
-import psdfilter as psd
 from jax.scipy import stats
 from jax.scipy.special import gammaln, log_ndtr
+
+import psdfilter as psd
 
 from . import densities as nd
 from .case import Registry
