@@ -266,3 +266,9 @@ def log_values(pre, edges, x, setting):
     """Log of the predicted density at x."""
     del edges, setting
     return pre(x)
+
+
+def slim(pre, edges):
+    """Only the panels on which a posterior was kept."""
+    hit = (pre.edges[:, 1] > edges[:, 0].min()) & (pre.edges[:, 0] < edges[:, 1].max())
+    return Pieces(pre.edges[hit], pre.logs[hit])
