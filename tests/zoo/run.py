@@ -22,7 +22,7 @@ def select(words):
 
 
 def case_of(name):
-    """A case of the registry, or random-d-seed."""
+    """A case of the registry, or random-seed."""
     from zoo.random_models import draw
     from zoo.registry import ZOO
 
@@ -94,6 +94,9 @@ def main():
                         file.write(json.dumps(row) + "\n")
             if trouble:
                 print("a chunk stopped:", trouble)  # noqa: T201
+    lost = sorted(set(names) - {o.name for o in outcomes})
+    if lost:
+        print("no outcome:", *lost)  # noqa: T201
     print(table(outcomes))  # noqa: T201
 
 
