@@ -1,0 +1,191 @@
+"""The promise of `learn(model, tol)`, on models of strangers: right, or loud, never silent."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from zoo.case import rows
+from zoo.random_models import draw
+from zoo.reference import TRUST, reference
+from zoo.registry import ZOO
+from zoo.score import honesty, score, shares, table
+
+# cheap to filter and to refer to, of many kinds
+FAST = (
+    "linear_on_a_box",
+    "linear_on_the_line",
+    "sine_square",
+    "one_observation",
+    "all_missing",
+    "exact_start",
+    "outlier_10",
+    "sharp_prior_1e2",
+    "precise_sensor_1e2",
+    "ten_counts",
+    "laplace_noise",
+    "threshold_ar",
+)
+RIGHT = {1: 0.95, 2: 0.85}  # smallest shares at 1e-2 and 1e-3
+
+
+def test_there_are_enough_cases():
+    dims = [case.dim for case in ZOO.values()]
+    assert dims.count(1) >= 60
+    assert dims.count(2) >= 24
+
+
+def points_of(case, rng, num):
+    low, high = (np.atleast_1d(np.asarray(v, dtype=float)) for v in case.truth.prior)
+    if case.dim == 2 and case.truth.frame is not None:
+        middle, half = (low + high) / 2, (high - low) / 6
+        return (middle + half * rng.uniform(-1, 1, size=(num, 2))) @ case.truth.frame.T
+    middle, half = (low + high) / 2, (high - low) / 3
+    return middle + half * rng.uniform(-1, 1, size=(num, case.dim))
+
+
+def log_transition_again(case, u, x, t):
+    """log Q at pairs, by the truth."""
+    truth = case.truth
+    if case.dim == 1:
+        return truth.log_transition(u[:, 0], x[:, 0], t)
+    frame = np.eye(2) if truth.frame is None else truth.frame
+    z = x @ np.linalg.inv(frame).T
+    out = []
+    for old, new in zip(u, z, strict=True):
+        old = old[None]
+        weights = np.zeros((1, 1)) if truth.log_weight is None else truth.log_weight(old, t)
+        logs = [
+            w[0] + sum(truth.log_axis(i, old, new[i : i + 1], t, c)[0, 0] for i in (0, 1))
+            for c, w in enumerate(weights)
+        ]
+        out.append(np.logaddexp.reduce(logs))
+    return np.array(out) - np.log(abs(np.linalg.det(frame)))
+
+
+def with_time(fn, t):
+    from psdfilter._statespace.model import call
+
+    return lambda *args: call(fn, *args, t=t)
+
+
+def agree(case):
+    """The user's densities are the truth's, except for the constant of the prior."""
+    rng = np.random.default_rng(0)
+    ssm, truth = case.build(), case.truth
+    u = points_of(case, rng, 40)
+    x = u + (points_of(case, rng, 40) - u) * rng.uniform(0, 0.3, size=(40, 1))
+    for t in (1, 30):
+        fn = with_time(ssm.log_transition, t)
+        ours = jax.vmap(lambda a, b, fn=fn: jnp.reshape(fn(a, b), ()))(
+            jnp.asarray(u), jnp.asarray(x)
+        )
+        np.testing.assert_allclose(ours, log_transition_again(case, u, x, t), rtol=1e-7, atol=1e-7)
+    ys, times = rows(case.data())
+    state = x[:, 0] if case.dim == 1 else x
+    for y, t in list(zip(ys, times, strict=True))[:40]:
+        if np.isnan(y).all():
+            continue
+        fn = with_time(ssm.log_observation, int(t))
+        ours = jax.vmap(lambda a, fn=fn, y=y: jnp.reshape(fn(a, jnp.asarray(y)), ()))(
+            jnp.asarray(x)
+        )
+        again = truth.log_observation(state, y, int(t))
+        np.testing.assert_allclose(ours, again, rtol=1e-7, atol=1e-7)
+    if case.dim == 2 or truth.start is None:
+        ours = np.asarray(jax.vmap(lambda a: jnp.reshape(ssm.log_prior(a), ()))(jnp.asarray(x)))
+        again = truth.log_prior(state)
+        finite = np.isfinite(again)
+        assert (np.isfinite(ours) == finite).all()
+        gap = ours[finite] - again[finite]
+        np.testing.assert_allclose(gap, gap[0], atol=1e-8 * (1 + np.abs(again[finite]).max()))
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_both_writings_of_a_model_agree(name):
+    agree(ZOO[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ZOO)
+def test_both_writings_of_all_models_agree(name):
+    agree(ZOO[name])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_both_writings_of_a_random_model_agree(seed):
+    agree(draw(seed))
+
+
+def kalman(ys, f, q, r, mean, variance):
+    """log Z and moments of the textbook's filter, as a third opinion."""
+    for y in ys:
+        mean, variance = f * mean, f * f * variance + q
+        total = variance + r
+        log_z = -0.5 * (np.log(2 * np.pi * total) + (y - mean) ** 2 / total)
+        mean, variance = mean + variance / total * (y - mean), variance * r / total
+        yield log_z, mean, variance
+
+
+def test_the_reference_is_the_kalman_filter():
+    case = ZOO["linear_on_the_line"]
+    exact = reference(case, cache=False)
+    ys = case.data()["ys"]
+    for step, (log_z, mean, variance) in zip(
+        exact.steps, kalman(ys, 1.0, 0.25, 1e-6, 0.0, 1e4), strict=True
+    ):
+        x, p = step.points[:, 0], step.density * step.weights
+        assert abs(step.log_z - log_z) < 1e-9
+        assert abs(np.sum(p * x) - mean) < 1e-9
+        assert abs(np.sum(p * (x - mean) ** 2) / variance - 1) < 1e-8
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_references_certify_themselves(name):
+    exact = reference(ZOO[name])
+    assert max(exact.gaps.max(), np.abs(exact.log_gaps).max()) <= TRUST[1]
+    for step in exact.steps:
+        assert abs(np.sum(step.weights * step.density) - 1) < 1e-12
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_fast_cases_are_not_silent(name):
+    out = score(ZOO[name], 1e-2)
+    assert out.verdict in ("right", "loud"), (out.verdict, out.worst, out.worst_log, out.reason)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ZOO)
+def test_all_references_certify_themselves(name):
+    case = ZOO[name]
+    exact = reference(case)
+    assert max(exact.gaps.max(), np.abs(exact.log_gaps).max()) <= TRUST[case.dim]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tol", [1e-2, 1e-3, 1e-5])
+@pytest.mark.parametrize("dim", [1, 2])
+def test_the_zoo(dim, tol):
+    outcomes = []
+    for case in ZOO.values():
+        if case.dim == dim:
+            outcomes.append(score(case, tol))
+            jax.clear_caches()
+    row, report = shares(outcomes)[dim, tol], table(outcomes)
+    assert row["silent"] == 0, report
+    assert row["crash"] == 0, report
+    if tol >= 1e-3:
+        assert row["right"] >= RIGHT[dim], report
+    within, worst, _ = honesty(outcomes)
+    assert within >= 0.95, report
+    assert worst >= 0.1, report
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(20))
+def test_random_models_are_never_silent(block):
+    # ten a block; `run.py --random 0 10000` is the long run
+    for seed in range(10 * block, 10 * block + 10):
+        out = score(draw(seed), 1e-3)
+        assert out.verdict in ("right", "loud", "refused"), (seed, table([out]))
+        jax.clear_caches()
