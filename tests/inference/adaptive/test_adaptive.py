@@ -6,9 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from psdfilter._inference.adaptive import laws, online, rules, smooth
+import psdfilter as psd
+from psdfilter._inference.adaptive import laws, rules, smooth
+from psdfilter._inference.adaptive.plan import plan_for
 from psdfilter._inference.adaptive.reach import frame_of
-from psdfilter._inference.adaptive.run import make_plan, run
+from psdfilter._inference.adaptive.run import run
 from psdfilter._inference.adaptive.state import evaluate
 from psdfilter._inference.adaptive.tables import values_of
 
@@ -25,8 +27,7 @@ QUICK = ["cubic_walk", "student3", "two_modes", "threshold_f", "one_step", "outl
 
 def _run(case, tol):
     num = len(case.ys)
-    plan = make_plan(case.ssm, tol)
-    return run(case.ssm, plan, case.ys, np.arange(1, num + 1), np.ones(num, dtype=int))
+    return run(case.ssm, plan_for(tol), case.ys, np.arange(1, num + 1), np.ones(num, dtype=int))
 
 
 def _errors(case, trace):
@@ -104,10 +105,10 @@ def test_smoothing_laws_and_steps_agree():
     np.testing.assert_allclose(laws.cdf(law, laws.quantile(law, level)), level, atol=1e-6)
     paths = smooth.draw_paths(values, trace, np.random.default_rng(0), 4000)
     assert abs(paths[:, 0].mean() - back.mean[0, 0]) < 6 * paths[:, 0].std() / 4000**0.5
-    plan = make_plan(case.ssm, 1e-3)
-    state = online.start(case.ssm, plan)
+    model = psd.learn(case.ssm, 1e-3, engine="adaptive")
+    state = psd.init(model)
     for y in case.ys:
-        state, _ = online.update(case.ssm, plan, online.predict(case.ssm, plan, state), y)
+        state = psd.update(model, psd.predict(model, state), y)
     assert abs(state.log_likelihood - trace.log_masses.sum()) < 1e-3
     ahead = smooth.forecast(values, frame_of(case.ssm), law, [(9, None)], 1e-4)
     assert abs(ahead[0].masses @ ahead[0].nodes - 0.9 * truth[-1, 0]) < 1e-3
