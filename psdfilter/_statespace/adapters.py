@@ -22,6 +22,7 @@ from .functions import (
     GaussianSampler,
     GaussianTransition,
     GaussianTransitionAxis,
+    Inputs,
     as_function,
     as_vector,
     call,
@@ -43,7 +44,7 @@ def additive_gaussian(
     state_box: BoxLike | None = None,
     observation_box: BoxLike | None = None,
     *,
-    inputs: Any = None,
+    inputs: Inputs = None,
 ) -> StateSpaceModel:
     """x' = f(u) + N(0, Q),  y = h(x) + N(0, R),  x_0 ~ N(m0, P0).
 
@@ -222,7 +223,9 @@ def _observation_parts(h: AbstractFunction, noise: Noise) -> dict[str, Any]:
     }
 
 
-def _check_map(name: str, fn: Callable[..., Any], x: Array, size: int | None, inputs: Any) -> int:
+def _check_map(
+    name: str, fn: Callable[..., Any], x: Array, size: int | None, inputs: Inputs
+) -> int:
     """The length of fn(x), compared with `size`; 1 for a function that cannot be called yet."""
     if inputs is None and requires(fn, "inputs"):
         return _size_unknown(name, size)

@@ -13,12 +13,14 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._density.psd import AbstractDensity
 from .noise import Noise, log_normal
 
 Inputs = Any  # any pytree of arrays, one row for each step
+Time = Array | np.ndarray | int | None  # a step, where one is needed
 KEYWORDS = ("t", "inputs")
 
 
@@ -123,7 +125,7 @@ def requires(fn: Callable[..., Any], name: str) -> bool:
     return name in _keywords(fn).required
 
 
-def call(fn: Callable[..., Any], *args: Any, t: Any = None, inputs: Inputs = None) -> Any:
+def call(fn: Callable[..., Any], *args: Any, t: Time = None, inputs: Inputs = None) -> Any:
     """fn(*args), with `t` and `inputs` if it takes them."""
     given, keywords = {"t": t, "inputs": inputs}, _keywords(fn)
     if inputs is None and "inputs" in keywords.required:
@@ -168,7 +170,7 @@ class AbstractAround(AbstractFunction):
         """Those of the map."""
         return self.center.keywords
 
-    def mean(self, x: Array, t: Any, inputs: Inputs) -> Array:
+    def mean(self, x: Array, t: Time, inputs: Inputs) -> Array:
         """The map."""
         return as_vector(call(self.center, x, t=t, inputs=inputs))
 
@@ -179,7 +181,7 @@ class GaussianTransition(AbstractAround):
     center: AbstractFunction
     noise: Noise
 
-    def __call__(self, u: Array, x: Array, t: Any = None, inputs: Inputs = None) -> Array:
+    def __call__(self, u: Array, x: Array, t: Time = None, inputs: Inputs = None) -> Array:
         """At one pair."""
         return self.noise.log_density(x - self.mean(u, t, inputs))
 
@@ -190,7 +192,9 @@ class GaussianTransitionAxis(AbstractAround):
     center: AbstractFunction
     noise: Noise
 
-    def __call__(self, i: int, u: Array, x_i: Array, t: Any = None, inputs: Inputs = None) -> Array:
+    def __call__(
+        self, i: int, u: Array, x_i: Array, t: Time = None, inputs: Inputs = None
+    ) -> Array:
         """At one pair."""
         return log_normal(x_i - self.mean(u, t, inputs)[i], self.noise.covariance[i])
 
@@ -201,7 +205,7 @@ class GaussianObservation(AbstractAround):
     center: AbstractFunction
     noise: Noise
 
-    def __call__(self, x: Array, y: Array, t: Any = None, inputs: Inputs = None) -> Array:
+    def __call__(self, x: Array, y: Array, t: Time = None, inputs: Inputs = None) -> Array:
         """At one pair."""
         return self.noise.log_density_observed(y, self.mean(x, t, inputs))
 
@@ -212,7 +216,7 @@ class GaussianSampler(AbstractAround):
     center: AbstractFunction
     noise: Noise
 
-    def __call__(self, key: Array, x: Array, t: Any = None, inputs: Inputs = None) -> Array:
+    def __call__(self, key: Array, x: Array, t: Time = None, inputs: Inputs = None) -> Array:
         """One draw."""
         return self.mean(x, t, inputs) + self.noise.draw(key)
 

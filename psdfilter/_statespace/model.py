@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from .._density.box import Box
 from .._density.psd import AbstractDensity
-from .functions import AbstractFunction, as_function, call, keywords_of, size_of
+from .functions import AbstractFunction, Time, as_function, call, keywords_of, size_of
 from .functions import Inputs as Inputs
 
 
@@ -145,7 +145,7 @@ def log_transition_table(
     group: tuple[int, ...],
     u: Float[Array, "n d"],
     x: Float[Array, "k g"],
-    t: Any = None,
+    t: Time = None,
     inputs: Inputs = None,
 ) -> Float[Array, "n k"]:
     """log Q at every pair (u_i, x_j): of one axis if `group` has one of several, else of all."""
@@ -169,7 +169,7 @@ def log_transition_table(
 
 
 def log_transition_rows(
-    ssm: StateSpaceModel, group: tuple[int, ...], u: np.ndarray, x: np.ndarray, t: Any
+    ssm: StateSpaceModel, group: tuple[int, ...], u: np.ndarray, x: np.ndarray, t: Time
 ) -> Any:
     """log Q_g(u_i, x_i) of a NumPy model, row by row."""
     if len(group) == ssm.dim:
@@ -182,7 +182,7 @@ def log_observation_table(
     ssm: StateSpaceModel,
     x: Float[Array, "n d"],
     y: Float[Array, " p"],
-    t: Any = None,
+    t: Time = None,
     inputs: Inputs = None,
 ) -> Float[Array, " n"]:
     """log G(x_i, y) at all points, for a JAX model."""

@@ -16,6 +16,7 @@ from jaxtyping import Array
 
 from .._density.blocks import GaussianBlocks
 from .._statespace.adapters import linear_gaussian
+from .._statespace.functions import Time
 from .._statespace.model import StateSpaceModel
 from ._system import Sampler, System
 
@@ -58,7 +59,7 @@ def _sampler(
 
 
 def _ranges(beacons: np.ndarray) -> Callable[..., Array]:
-    def see(x: Array, t: Any = None) -> Array:
+    def see(x: Array, t: Time = None) -> Array:
         del t
         gap = jnp.stack([x[0] - beacons[:, 0], x[2] - beacons[:, 1]])
         # At a beacon itself the distance has no derivative.
@@ -106,7 +107,7 @@ range_two_beacons = _range_system(
 )
 
 
-def _from_platform(x: Array, t: Any) -> Array:
+def _from_platform(x: Array, t: Time) -> Array:
     """The bearing from a platform that starts at 0 and moves by (-5, -7) a step."""
     time = jnp.asarray(t, dtype=jnp.float64)
     return jnp.arctan2(x[2] + 7.0 * time, x[0] + 5.0 * time)[None]
@@ -115,7 +116,7 @@ def _from_platform(x: Array, t: Any) -> Array:
 def _bearing_model(sd=1.0, sensor_sd=_BEARING_SD) -> StateSpaceModel:
     F, Q = _constant_velocity(sd)
 
-    def log_observation(x: Array, y: Array, t: Any) -> Array:
+    def log_observation(x: Array, y: Array, t: Time) -> Array:
         return jnp.sum(norm.logpdf(_wrapped(y - _from_platform(x, t)), 0.0, sensor_sd))
 
     return linear_gaussian(
@@ -148,7 +149,7 @@ _DIRAC_F = np.array([[1.0, 0, 0, 0], [0, 1.0, 0, 0], [1.0, 0, 1.0, 0], [0, 1.0, 
 _DIRAC_MEAN = np.array([3e-3, -3e-3, 1.0, 1.0])
 
 
-def _bearing(x: Array, t: Any = None) -> Array:
+def _bearing(x: Array, t: Time = None) -> Array:
     del t
     return jnp.arctan2(x[3], x[2])[None]
 

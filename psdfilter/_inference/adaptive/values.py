@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._checks import is_concrete
-from ..._statespace.functions import AbstractFunction, Inputs, call
+from ..._statespace.functions import AbstractFunction, Inputs, Time, call
 from ..._statespace.model import AdditiveGaussian, LinearGaussian, StateSpaceModel
 from ..._statespace.noise import Noise, log_normal
 
@@ -26,7 +26,7 @@ class Gaussian1D(eqx.Module):
     shift: Float[Array, ""]
     variance: Float[Array, ""]
 
-    def mean(self, u: Array, t: Any, row: Inputs) -> Array:
+    def mean(self, u: Array, t: Time, row: Inputs) -> Array:
         """f(u) of one point."""
         if self.map is None:
             return self.slope * u + self.shift
@@ -41,7 +41,7 @@ class Sensor(eqx.Module):
     shift: Float[Array, " p"]
     noise: Noise
 
-    def log_density(self, x: Array, y: Array, t: Any, row: Inputs) -> Array:
+    def log_density(self, x: Array, y: Array, t: Time, row: Inputs) -> Array:
         """log G(x, y), NaN coordinates of y left out."""
         if self.map is None:
             mean = self.matrix @ x + self.shift
@@ -78,7 +78,7 @@ class Parts(eqx.Module):
         return jax.vmap(lambda point: _number(fn(point[None])))(x)
 
     def log_q(
-        self, u: Float[Array, " n"], x: Float[Array, " m"], t: Any, row: Inputs
+        self, u: Float[Array, " n"], x: Float[Array, " m"], t: Time, row: Inputs
     ) -> Float[Array, "n m"]:
         """log Q(u_i, x_j)."""
         if self.moved is not None:
@@ -92,14 +92,14 @@ class Parts(eqx.Module):
 
         return jax.vmap(lambda old: jax.vmap(lambda new: one(old, new))(x))(u)
 
-    def means(self, u: Float[Array, " n"], t: Any, row: Inputs) -> Float[Array, " n"]:
+    def means(self, u: Float[Array, " n"], t: Time, row: Inputs) -> Float[Array, " n"]:
         """f(u_i), where the noise is additive."""
         moved = self.moved
         assert moved is not None
         return jax.vmap(lambda old: moved.mean(old, t, row))(u)
 
     def log_g(
-        self, x: Float[Array, " m"], y: Float[Array, " p"], t: Any, row: Inputs
+        self, x: Float[Array, " m"], y: Float[Array, " p"], t: Time, row: Inputs
     ) -> Float[Array, " m"]:
         """log G(x_j, y)."""
         sensor, fn = self.sensor, self.log_observation

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..._statespace.functions import Inputs
 from ..._statespace.model import log_prior_table
 from ..._statespace.pairs import log_observation_pairs, log_transition_pairs
 from ..nodes.filled import Filled
@@ -44,7 +45,7 @@ class Step(NamedTuple):
     """Which transition: its time and its inputs, as a table of one row."""
 
     time: int
-    inputs: Any
+    inputs: Inputs
     given: tuple[Any, Any]  # as the recursion sees them
 
 

@@ -25,6 +25,7 @@ from ..._density.anchors import TensorGrid
 from ..._density.conversions import change_units
 from ..._density.psd import GaussianPSD
 from ..._gaussian.linalg import psd_root, shrink_factor
+from ..._statespace.functions import Time
 from ..._statespace.model import Inputs, StateSpaceModel
 from ..nodes.host import Tabulated
 from ..nodes.step import logs_at, observation_status
@@ -62,7 +63,7 @@ class Grid(eqx.Module):
         fill = _fill if ssm.vectorized else eqx.filter_jit(_fill)
         return Grid(ssm, plan, midpoints, *fill(midpoints, plan, ssm))
 
-    def root_at(self, t: Any = None, inputs: Inputs = None) -> Root:
+    def root_at(self, t: Time = None, inputs: Inputs = None) -> Root:
         """a (u anchors, x anchors) and the log-scale of the square, at step t."""
         if self.root is not None:
             return self.root
@@ -76,7 +77,7 @@ class Grid(eqx.Module):
         return jax.tree.map(lambda *parts: jnp.stack(parts), *each)
 
 
-def _learn_root(plan: Plan, ssm: StateSpaceModel, t: Any, inputs: Inputs) -> Root:
+def _learn_root(plan: Plan, ssm: StateSpaceModel, t: Time, inputs: Inputs) -> Root:
     tensor, log_scale = learn_coefficients(plan, plan.transitions[0], ssm, t, inputs)
     return tensor.reshape(round(tensor.size**0.5), -1), log_scale
 
@@ -224,7 +225,7 @@ class Run(NamedTuple):
 
 
 def clean_logs(
-    grid: Grid, y: Float[Array, " p"], t: Any, row: Inputs, partly: bool
+    grid: Grid, y: Float[Array, " p"], t: Time, row: Inputs, partly: bool
 ) -> Float[Array, " k"]:
     """log G(., y) at the training points, NaN as nothing."""
     # A gap must not put NaN into derivatives: any number in its place serves.

@@ -1,11 +1,11 @@
 """f and h of a model with additive noise, at a time and with its inputs."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jaxtyping import Array, Float
 
-from ..._statespace.functions import AbstractFunction, Inputs, as_vector, call
+from ..._statespace.functions import AbstractFunction, Inputs, Time, as_vector, call
 
 
 class Functions(NamedTuple):
@@ -14,11 +14,11 @@ class Functions(NamedTuple):
     f: AbstractFunction
     h: AbstractFunction
 
-    def moving(self, t: Any, row: Inputs) -> Callable[[Array], Array]:
+    def moving(self, t: Time, row: Inputs) -> Callable[[Array], Array]:
         """u -> f(u) at this time."""
         return lambda u: as_vector(call(self.f, u, t=t, inputs=row))
 
-    def seeing(self, t: Any, row: Inputs) -> Callable[[Array], Array]:
+    def seeing(self, t: Time, row: Inputs) -> Callable[[Array], Array]:
         """x -> h(x) at this time."""
         return lambda x: as_vector(call(self.h, x, t=t, inputs=row))
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ..._statespace.functions import Inputs
 from ..gaussian.linear import Dynamics
 from ..gaussian.mixture import Mixture, moments
 
@@ -46,7 +47,7 @@ def measured_directions(
     picked = whole[np.linspace(0, whole.size - 1, min(_ROWS, whole.size)).astype(int)]
     states, spread = _typical(prior, dynamics, int(np.max(steps)))
 
-    def log_g(x: Array, y: Array, t: Array, row: Any) -> Array:
+    def log_g(x: Array, y: Array, t: Array, row: Inputs) -> Array:
         return log_observation(x, y, t, row)
 
     over_states = jax.vmap(jax.grad(log_g), (0, None, None, None))

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ... import _results
 from ..._checks import is_traced
-from ..._statespace.functions import AbstractFunction, call
+from ..._statespace.functions import AbstractFunction, Time, call
 from ..._statespace.model import Inputs, LinearGaussian, StateSpaceModel
 from ..ability import Ability, NotOffered
 from ..gaussian.ahead import ahead_linear
@@ -49,7 +49,7 @@ class Setup(eqx.Module):
     measured: Directions = eqx.field(static=True)
     sizes: Sizes = eqx.field(static=True)
 
-    def likelihood(self, y: Array, t: Any, row: Inputs) -> Callable[[Array], Array]:
+    def likelihood(self, y: Array, t: Time, row: Inputs) -> Callable[[Array], Array]:
         """x -> log G(x, y)."""
         return lambda x: _scalar(call(self.log_observation, x, y, t=t, inputs=row))
 
@@ -238,7 +238,7 @@ def as_directions(matrix: np.ndarray) -> Directions:
 
 
 def correct_mixture(
-    mixture: Mixture, y: Float[Array, " p"], t: Any, row: Any, setup: Setup
+    mixture: Mixture, y: Float[Array, " p"], t: Time, row: Inputs, setup: Setup
 ) -> tuple[Mixture, Record]:
     """Bayes' rule; a missing or an impossible observation leaves the mixture as it is."""
     infinite = jnp.any(jnp.isinf(y))

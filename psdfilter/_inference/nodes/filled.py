@@ -1,7 +1,6 @@
 """A plan filled with a model: all that the filter on nodes computes with."""
 
 from dataclasses import replace
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,6 +8,7 @@ from jaxtyping import Array, Float
 
 from ..._density.anchors import TensorGrid
 from ..._density.psd import GaussianPSD
+from ..._statespace.functions import Time
 from ..._statespace.model import Inputs, StateSpaceModel
 from ..sizing.contraction import backward_tensor
 from ..sizing.grids import apply_last_axes
@@ -52,7 +52,7 @@ class Filled(eqx.Module):
         """The prior at the nodes, of mass one."""
         return jnp.square(roots_on(self.plan.prior, self.prior_root, self.plan.nodes))
 
-    def tables_at(self, t: Any = None, inputs: Inputs = None) -> TransitionTables:
+    def tables_at(self, t: Time = None, inputs: Inputs = None) -> TransitionTables:
         """The transition into step t at the nodes."""
         if self.tables is not None:
             return self.tables
@@ -60,7 +60,7 @@ class Filled(eqx.Module):
             self.plan, fill_transition(self.plan, self.ssm, t, inputs), self.renormalize
         )
 
-    def transition_density(self, t: Any = None, inputs: Inputs = None) -> tuple[GaussianPSD, ...]:
+    def transition_density(self, t: Time = None, inputs: Inputs = None) -> tuple[GaussianPSD, ...]:
         """The learned factors of Q as PSD models of (u_given, x_group), in unit coordinates."""
         models = []
         for part in self.plan.transitions:

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from ..._statespace.functions import Inputs
 from ..series import Series
 from ..sizing.tables import backward_nodes, predict_nodes
 from .filled import Filled
@@ -97,7 +98,7 @@ def _segment(
     plan = model.plan
     weights = plan.node_weights()
 
-    def squares_of(own: Any, step: Any, row: Any) -> tuple[Array, ...]:
+    def squares_of(own: Any, step: Any, row: Inputs) -> tuple[Array, ...]:
         if own is not None and (regular or model.ssm.vectorized):
             return own
         return model.tables_at(step, row).squares

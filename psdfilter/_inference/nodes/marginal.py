@@ -1,12 +1,11 @@
 """Observations of which single coordinates are missing."""
 
-from typing import Any
-
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
 from ..._gaussian.quadrature import gauss_legendre, legendre_rule
+from ..._statespace.functions import Inputs, Time
 from ..._statespace.model import StateSpaceModel, log_observation_grid, observation_box
 
 # Nodes for each missing coordinate: a density of one that is four nodes wide is integrated to 1e-4.
@@ -14,7 +13,7 @@ _NODES = {1: 1, 2: 48, 3: 24}
 
 
 def partly_missing_logs(
-    ssm: StateSpaceModel, x: Float[Array, "n d"], y: Float[Array, " p"], t: Any, row: Any
+    ssm: StateSpaceModel, x: Float[Array, "n d"], y: Float[Array, " p"], t: Time, row: Inputs
 ) -> Float[Array, " n"]:
     """log int G(x, y) d(missing coordinates of y), by quadrature over `observation_box`."""
     box = observation_box(ssm, "a partly missing observation")

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..._statespace.functions import Inputs, Time
 from ..quadrature import draw
 from ..sizing.grids import AxisNodes, apply_axes
 from ..sizing.tables import backward_nodes, learn_coefficients
@@ -69,7 +70,7 @@ def sample_paths(
     return jnp.moveaxis(user, 0, 1)
 
 
-def _masses(model: Filled, nodes: AxisNodes, t: Any, row: Any) -> Float[Array, " n"]:
+def _masses(model: Filled, nodes: AxisNodes, t: Time, row: Inputs) -> Float[Array, " n"]:
     """What Q^(u, .) is divided by: its mass on the box if that was asked for, else one."""
     if model.renormalize:
         return row_masses_on(model, nodes, t, row)
@@ -77,7 +78,7 @@ def _masses(model: Filled, nodes: AxisNodes, t: Any, row: Any) -> Float[Array, "
 
 
 def _rows_over(
-    model: Filled, fine: FineNodes, z: Float[Array, " d"], hop: Array, t: Array, row: Any
+    model: Filled, fine: FineNodes, z: Float[Array, " d"], hop: Array, t: Array, row: Inputs
 ) -> Float[Array, " n"]:
     """Q^(u, z) over `hop` transitions, two at least: all but the first at the recursion's nodes."""
     plan, weights = model.plan, model.plan.node_weights()
@@ -102,7 +103,7 @@ def _to_one(beta: Float[Array, " n"]) -> Float[Array, " n"]:
 
 
 def _rows_from(
-    model: Filled, nodes: AxisNodes, z: Float[Array, " d"], t: Any, row: Any
+    model: Filled, nodes: AxisNodes, z: Float[Array, " d"], t: Time, row: Inputs
 ) -> Float[Array, " n"]:
     """Q^(u, z) for u on a tensor grid and one z, up to a constant."""
     sizes = tuple(axis.shape[0] for axis in nodes)

@@ -1,10 +1,9 @@
 """Whether a frozen plan still resolves a transition, measured where the states have been."""
 
-from typing import Any
-
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._statespace.functions import Time
 from ..._statespace.model import Inputs, log_transition_table
 from ..sizing.grids import apply_last_axes, flat_weights, grid_points
 from ..sizing.plan import TransitionPlan
@@ -12,7 +11,7 @@ from .filled import Filled
 
 
 def transition_error(
-    model: Filled, occupancy: Float[Array, " n"], t: Any = None, inputs: Inputs = None
+    model: Filled, occupancy: Float[Array, " n"], t: Time = None, inputs: Inputs = None
 ) -> Float[Array, ""]:
     """sum_u pi(u) int |Q - Q^|(u, x) dx, u at the nodes, x between the training nodes.
 
@@ -31,7 +30,7 @@ def transition_error(
 
 
 def _gaps(
-    model: Filled, part: TransitionPlan, row: Array, t: Any, inputs: Inputs
+    model: Filled, part: TransitionPlan, row: Array, t: Time, inputs: Inputs
 ) -> Float[Array, "..."]:
     """int |Q_g - Q_g^|(u, x) dx at the nodes u of the given axes."""
     plan = model.plan

@@ -1,12 +1,13 @@
 """One step at the nodes: the likelihood of an observation, and Bayes' rule."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from ... import _results
+from ..._statespace.functions import Inputs, Time
 from ..._statespace.model import StateSpaceModel, log_observation_table
 from ..series import Series
 from ..sizing.grids import finite_peak
@@ -81,14 +82,19 @@ def series_logs(
 ) -> Float[Array, "t k"]:
     """log G(., y_t) at points, for all t."""
 
-    def one(y: Array, t: Array, row: Any) -> Array:
+    def one(y: Array, t: Array, row: Inputs) -> Array:
         return logs_at(sensor, points, y, t, row, series.partly)
 
     return jax.vmap(one)(jnp.asarray(series.ys), series.steps, series.rows)
 
 
 def logs_at(
-    sensor: StateSpaceModel, points: Float[Array, "k d"], y: Array, t: Any, row: Any, partly: bool
+    sensor: StateSpaceModel,
+    points: Float[Array, "k d"],
+    y: Array,
+    t: Time,
+    row: Inputs,
+    partly: bool,
 ) -> Float[Array, " k"]:
     """log G(., y) at points; `partly`: single coordinates of y may be missing."""
     if partly and not sensor.marginalizes_missing:

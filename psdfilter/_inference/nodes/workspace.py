@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._checks import is_traced
-from ..._statespace.functions import Plain
+from ..._statespace.functions import Inputs, Plain, Time
 from ..._statespace.model import StateSpaceModel
 from ..compiled import remembered
 from ..sizing.contraction import Structure
@@ -92,7 +92,7 @@ class Stepper(eqx.Module):
         """Quadrature weights of all nodes."""
         return self.space.weights
 
-    def squares_at(self, t: Any, row: Any) -> tuple[Float[Array, "..."], ...]:
+    def squares_at(self, t: Time, row: Inputs) -> tuple[Float[Array, "..."], ...]:
         """E_g of the transition into step t."""
         if self.squares is not None:
             return self.squares
