@@ -18,7 +18,7 @@ EXTRAS := plot,cli,fleet,frames,data,samplers
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test slow bench peers lint format docs serve constraints clean
+.PHONY: help demo test slow bench peers check lint format docs serve constraints clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -42,6 +42,8 @@ peers: $(PEERS)/.peers  ## Measure speed beside other filtering libraries
 	$(PEERS)/bin/python -m pytest -p no:xdist -W ignore -s \
 		benchmarks/test_filter.py benchmarks/test_blocks.py benchmarks/test_small_noise.py \
 		benchmarks/test_targets.py benchmarks/test_parameters.py
+
+check: test lint docs  ## Run everything that has to pass before a change goes in
 
 lint: $(VENV)/.dev  ## Check style, formatting and types
 	$(BIN)/ruff check

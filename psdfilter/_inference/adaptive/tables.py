@@ -109,8 +109,9 @@ def shares_of(
 
 
 @partial(jax.jit, static_argnames=("static", "panels"))
-def _push(dynamic, static, panels, u, log_v, ratios, x, t, row):
-    shares, log_p = shares_of(_combine(dynamic, static).log_q(u, x, t, row), log_v)
+def _push(dynamic, static, panels, old, x, at):
+    u, log_v, ratios = old
+    shares, log_p = shares_of(_combine(dynamic, static).log_q(u, x, *at), log_v)
     companions = ratios @ shares
     if not panels:
         return log_p, companions, None
@@ -120,8 +121,9 @@ def _push(dynamic, static, panels, u, log_v, ratios, x, t, row):
 
 
 @partial(jax.jit, static_argnames="static")
-def _pull(dynamic, static, u, log_v, x, omega, t, row):
-    return shares_of(_combine(dynamic, static).log_q(u, x, t, row), log_v)[0] @ omega
+def _pull(dynamic, static, old, new, at):
+    (u, log_v), (x, omega) = old, new
+    return shares_of(_combine(dynamic, static).log_q(u, x, *at), log_v)[0] @ omega
 
 
 @partial(jax.jit, static_argnames="static")
@@ -169,7 +171,7 @@ class CompiledValues:
     def push(self, source: Source, x: np.ndarray) -> Sums:
         old, panels = self._old(source), source.smooth is not None
         outs = [
-            _push(self.dynamic, self.static, panels, *old, block, source.t, source.row)
+            _push(self.dynamic, self.static, panels, old, block, (source.t, source.row))
             for block in self._blocks(x)
         ]
         log_p = np.concatenate([np.asarray(o[0]) for o in outs])[: len(x)]
@@ -188,7 +190,7 @@ class CompiledValues:
             part = _filled(part, len(block), 0.0)
             start += len(block)
             total += np.asarray(
-                _pull(self.dynamic, self.static, u, log_v, block, part, source.t, source.row)
+                _pull(self.dynamic, self.static, (u, log_v), (block, part), (source.t, source.row))
             )
         return total[: len(source.nodes)]
 

@@ -1,5 +1,6 @@
 """The learned model of linear-Gaussian systems with a linear sensor: nothing is approximated."""
 
+from dataclasses import replace
 from typing import ClassVar
 
 import equinox as eqx
@@ -36,7 +37,7 @@ ABILITIES = frozenset(
 )
 
 # Compiled for shapes alone: models of one size share the program.
-_run = jax.jit(run_exact, static_argnums=(6, 7))
+_run = jax.jit(run_exact, static_argnums=5)
 _predict = jax.jit(predict_bank)
 _update = jax.jit(update_bank)
 
@@ -119,10 +120,7 @@ class ExactModel(AbstractBankModel):
 
     def run(self, series: Series, keep: bool) -> Trace:
         """The filter of a series."""
-        out = _run(
-            self.prior, self.layout, self.dynamics, self.sensor, jnp.asarray(series.ys),
-            series.hops, series.regular, keep,
-        )  # fmt: skip
+        out = _run(self.prior, self.layout, self.dynamics, self.sensor, series, keep)
         nothing = jnp.zeros(series.num)
         log_mass, seen, code = out.record
         record = Record(log_mass, nothing, nothing, seen, code)
@@ -134,9 +132,13 @@ class ExactModel(AbstractBankModel):
         used = jnp.where(trace.seen[:, None], jnp.asarray(series.ys), jnp.nan)
         ahead = None if lag is None else min(lag, series.num - 1)
         bank, mean, covariance = smooth_exact(
-            self.prior, trace.laws, self.layout, self.dynamics, self.sensor, used, series.hops,
-            series.regular, ahead,
-        )  # fmt: skip
+            self.prior,
+            trace.laws,
+            self.layout,
+            (self.dynamics, self.sensor),
+            replace(series, ys=used),
+            ahead,
+        )
         laws = BankLaws.with_moments(bank, self.layout, mean, covariance)
         return Smoothing(mean, covariance, laws, "exact")
 

@@ -28,6 +28,7 @@ from jaxtyping import Array, Float
 from ..._gaussian.conditioning import LinearSensor, sensor_gain, symmetric
 from ..gaussian.bank import Bank, Layout, bank_moments
 from ..gaussian.linear import Dynamics, Sensor, predict_all
+from ..series import Series
 
 
 def _before_observation(
@@ -57,11 +58,10 @@ class _Rows(NamedTuple):
     hops: Array
 
 
-def _rows(
-    start: Bank, laws: Bank, dynamics: Dynamics, ys: Array, hops: Array, single_hop: bool
-) -> _Rows:
+def _rows(start: Bank, laws: Bank, dynamics: Dynamics, series: Series) -> _Rows:
     before = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b[:-1]]), start, laws)
-    return _Rows(predict_all(before, dynamics, hops, single_hop), ys, hops)
+    ahead = predict_all(before, dynamics, series.hops, series.regular)
+    return _Rows(ahead, jnp.asarray(series.ys), series.hops)
 
 
 def _back(
@@ -92,24 +92,22 @@ def _smoothed(law: Bank, log_sizes: Array, slope: Array, curvature: Array) -> Ba
     return Bank(log_sizes, means, jax.vmap(symmetric)(covariances))
 
 
-@partial(jax.jit, static_argnums=(7, 8))
+@partial(jax.jit, static_argnums=5)
 def smooth_exact(
     start: Bank,
     laws: Bank,
     layout: Layout,
-    dynamics: Dynamics,
-    sensor: Sensor,
-    ys: Float[Array, "t p"],
-    hops: Array,
-    single_hop: bool,
+    system: tuple[Dynamics, Sensor],
+    series: Series,
     lag: int | None,
 ) -> tuple[Bank, Float[Array, "t d"], Float[Array, "t d d"]]:
-    """Smoothed laws, means and covariances; rows of `ys` that were not used are NaN.
+    """Smoothed laws, means and covariances; rows of the series that were not used are NaN.
 
     With a `lag`, given y_1 ... y_{t+lag} only.
     """
-    rows = _rows(start, laws, dynamics, ys, hops, single_hop)
-    back = partial(_back, F=dynamics.F, sensor=sensor, single_hop=single_hop)
+    dynamics, sensor = system
+    rows = _rows(start, laws, dynamics, series)
+    back = partial(_back, F=dynamics.F, sensor=sensor, single_hop=series.regular)
     smoothed = _to_the_end(laws, rows, back) if lag is None else _ahead(laws, rows, back, lag)
     mean, covariance = jax.vmap(lambda bank: bank_moments(bank, layout))(smoothed)
     return smoothed, mean, covariance

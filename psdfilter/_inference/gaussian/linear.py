@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Int
 
 from ... import _results
 from ..._gaussian.conditioning import LinearSensor, move_covariance, observe, sensor_gain
+from ..series import Series
 from .bank import Bank, Layout, bank_moments, log_total
 
 
@@ -108,18 +109,18 @@ def run_exact(
     layout: Layout,
     dynamics: Dynamics,
     sensor: Sensor,
-    ys: Float[Array, "t p"],
-    hops: Int[Array, " t"],
-    single_hop: bool,
+    series: Series,
     keep: bool,
 ) -> ExactRun:
     """All steps in one scan."""
 
     def step(bank: Bank, at: tuple[Array, Array]):
         y, hop = at
-        bank = predict_hops(bank, dynamics, hop, single_hop)
+        bank = predict_hops(bank, dynamics, hop, series.regular)
         bank, record = update_bank(bank, layout, sensor, y)
         return bank, (bank if keep else None, record, bank_moments(bank, layout))
 
-    last, (laws, record, (mean, covariance)) = jax.lax.scan(step, start, (ys, hops))
+    last, (laws, record, (mean, covariance)) = jax.lax.scan(
+        step, start, (jnp.asarray(series.ys), series.hops)
+    )
     return ExactRun(last, laws, record, mean, covariance)
