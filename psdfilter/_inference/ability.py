@@ -10,6 +10,7 @@ class Ability(StrEnum):
     PARTLY_MISSING = "an observation with single coordinates missing"
     SMOOTHER = "a smoother"
     LAG = "a smoother with a lag"
+    LAG_OF_SENSORS = "a smoother with a lag for several observations at one time"
     SMOOTHED_SUMMARIES = 'a smoother with keep="summaries"'
     PAIRS = "the law of two neighbouring states"
     JOINT = "the law of y as a PSD model"

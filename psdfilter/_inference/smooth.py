@@ -30,7 +30,7 @@ def run_smoother(
         ys: observations.
         first: as for `run_filter`.
         inputs: as for `run_filter`.
-        times: as for `run_filter`; with a lag, one row for each time.
+        times: as for `run_filter`; with a lag, one row for each time, but for engine "exact".
         lag: how many rows of `ys` beyond its own each state is given; None for all. Takes `lag`
             transitions back for every row.
         keep: with a lag, "summaries" keeps means and covariances only, in memory that does not grow
@@ -50,10 +50,7 @@ def run_smoother(
         require(model, Ability.LAG)
         lag = as_count("lag", lag)
         if is_concrete(series.hops) and np.any(np.asarray(series.hops)[1:] == 0):
-            raise ValueError(
-                "lag needs one row for each time: join the observations of several sensors at one "
-                "time into one row"
-            )
+            require(model, Ability.LAG_OF_SENSORS)
     post = filter_series(model, series, laws, throw)
     out = post.model.smooth(series, post.trace, lag, laws)
     return Smoothed(post, Moments(out.mean, out.covariance), out.laws, out.method, lag)

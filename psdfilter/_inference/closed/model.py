@@ -37,7 +37,7 @@ from .recursion import (
     update,
 )
 
-ABILITIES = frozenset(Ability) - {Ability.JOINT, Ability.GRADIENTS}
+ABILITIES = frozenset(Ability) - {Ability.JOINT, Ability.GRADIENTS, Ability.LAG_OF_SENSORS}
 
 _predict = eqx.filter_jit(predict)
 _update = eqx.filter_jit(update)

@@ -30,6 +30,7 @@ ABILITIES = frozenset(
         Ability.PARTLY_MISSING,
         Ability.SMOOTHER,
         Ability.LAG,
+        Ability.LAG_OF_SENSORS,
         Ability.OBSERVED_LAWS,
         Ability.ERRORS,
         Ability.GRADIENTS,

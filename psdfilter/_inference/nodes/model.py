@@ -41,7 +41,7 @@ from .paths import sample_paths
 from .run import trace_on_nodes
 from .smoothed import SmoothedLaws, pair_law, smooth_to_the_end
 
-ABILITIES = frozenset(Ability)
+ABILITIES = frozenset(Ability) - {Ability.LAG_OF_SENSORS}
 _SIZED_HERE = ("sized", "by the data of this call; learn(..., ys=...) does it once")
 
 
@@ -92,7 +92,12 @@ class NodesModel(AbstractModel):
         return ABILITIES - missing
 
     def why_not(self, ability: Ability) -> str | None:
-        """What is missing can be had: by a box of y, or by a joint model."""
+        """What is missing can be had: by a box of y, a joint model, or rows that are joined."""
+        if ability is Ability.LAG_OF_SENSORS:
+            return (
+                "lag needs one row for each time: join the observations of several sensors at one "
+                "time into one row"
+            )
         if ability is Ability.JOINT:
             return (
                 "observation_density needs a G that is a PSD model of (x, y): learn with "
