@@ -132,7 +132,7 @@ def _fast_stretch(
         target,
     )
     for k in range(count):
-        outcome = _outcome(outs, k, before, series.step(first + k), target)
+        outcome = _outcome(outs, k, before, series.step(first + k), (target, frame))
         laws.append(outcome)
         before = outcome.law
     return laws
@@ -143,15 +143,16 @@ def _levels(num: int) -> np.ndarray:
     return weights[1:] / weights[:1]
 
 
-def _outcome(outs: Outs, k: int, before: Law, step: Step, target: float) -> Outcome:
+def _outcome(outs: Outs, k: int, before: Law, step: Step, held: tuple[float, Frame]) -> Outcome:
     """A step of the scan as a law."""
+    target, frame = held
     code = usable(step.y)
     missing = code != _results.OK or bool(np.all(np.isnan(step.y)))
     seen = () if missing else (Seen(step.y, step.t, step.row),)
     none = np.zeros(0)
     log_masses = np.asarray(outs.nodes.log_v[k])
     law = Law(
-        before.as_source(step.t, step.row, target),
+        before.as_source(step.t, step.row, target, frame),
         seen,
         float(outs.log_norm[k]),
         np.asarray(outs.nodes.x[k]),
