@@ -14,13 +14,14 @@ from jaxtyping import Array, Float
 
 from ... import _results
 from .rules import LEAST_SHARE, scan_rule
+from .state import BEYOND, OUTER
 from .tables import shares_of
 from .values import Parts
 
 # Points of a look at the window.
 _LOOK = 33
-# Looks at a window known by means and noise, and at a box: each narrows at most 16-fold.
-_LOOKS, _BOX_LOOKS = 2, 4
+# Looks at a window known by means and noise, and at a box: each narrows at most 6-fold.
+_LOOKS, _BOX_LOOKS = 3, 5
 # Nats below its end within which the likelihood between two nodes must stay.
 _HIDDEN = 1.0
 # Outermost nodes on each side; what comes from them in the next step may have more outside.
@@ -103,7 +104,12 @@ def _window(
         x = low + (high - low) * jnp.linspace(0.0, 1.0, _LOOK)
         logs = parts.log_q(few, x, row.steps, row.rows) + log_few[:, None]
         logs = jax.nn.logsumexp(_finite(logs), axis=0) + _log_g(parts, x, row, missing)
-        high_enough = _finite(logs) > jnp.max(_finite(logs)) - settings.cut
+        logs = _finite(logs)
+        jumps = jnp.abs(jnp.diff(logs))
+        jumps = jnp.where(jnp.isfinite(jumps), jumps, 0.0)
+        # A peak between two points is higher than both by about what they differ.
+        most = logs + jnp.maximum(jnp.append(jumps, 0.0), jnp.append(0.0, jumps))
+        high_enough = most > jnp.max(logs) - settings.cut
         first = jnp.maximum(jnp.argmax(high_enough) - 1, 0)
         last = jnp.minimum(_LOOK - jnp.argmax(high_enough[::-1]), _LOOK - 1)
         return x[first], x[last]
@@ -128,7 +134,8 @@ def _step(parts: Parts, nodes: Nodes, row: Rows, settings: Settings, bounded: bo
     sums = h * (levels @ f)
     total = jnp.where(sums[0] > 0, sums[0], 1.0)
     v = h * levels[0] * f / total
-    ratios = jnp.concatenate([levels[1:] / levels[:1], nodes.carried[None]])
+    ends = _ends(settings, nodes.x)
+    ratios = jnp.concatenate([levels[1:] / levels[:1], nodes.carried[None], ends[None]])
     error, local, shape, offset = _errors(ratios @ shares, v)
     sampling = _embedded(sums[0] - sums[1], sums[1] - sums[2]) / total
     sampling += _hidden(parts, (x, log_p, logs), row, missing)
@@ -139,10 +146,11 @@ def _step(parts: Parts, nodes: Nodes, row: Rows, settings: Settings, bounded: bo
     return Outs(out, jnp.log(total) + top, offset, error, local, sampling, edge, good)
 
 
-def _errors(companions: Float[Array, "3 n"], v: Float[Array, " n"]):
+def _errors(companions: Float[Array, "4 n"], v: Float[Array, " n"]):
     """Errors inherited and made, as in `state.law_of`."""
     fine, coarse = 1 - companions[0], companions[0] - companions[1]
-    own, inherited = jnp.sign(fine) * _embedded(fine, coarse), companions[2]
+    sign = jnp.where(fine < 0, -1.0, 1.0)
+    own, inherited = sign * (_embedded(fine, coarse) + companions[3]), companions[2]
     local = v @ jnp.abs(own - v @ own)
     error = v @ jnp.abs(inherited - v @ inherited) + local
     sign = jnp.where(inherited == 0, jnp.sign(own), jnp.sign(inherited))
@@ -158,6 +166,15 @@ def _hidden(parts: Parts, values: tuple[Array, Array, Array], row: Rows, missing
     between = 0.5 * (log_p[1:] + log_p[:-1]) + _log_g(parts, middle, row, missing)
     gap = jnp.max(_finite(between)) - jnp.max(logs)
     return jnp.where(gap > _HIDDEN, 1.0, 0.0)
+
+
+def _ends(settings: Settings, x: Array) -> Array:
+    """`Law.ends` of equispaced nodes."""
+    tiny = 1e-9 * (x[-1] - x[0])
+    place = jnp.arange(x.size)
+    left = (place < OUTER) & (x[0] > settings.lower + tiny)
+    right = (place >= x.size - OUTER) & (x[-1] < settings.upper - tiny)
+    return jnp.where(left | right, BEYOND, 0.0)
 
 
 def _edge_mass(settings: Settings, x: Array, mass: Array) -> Array:

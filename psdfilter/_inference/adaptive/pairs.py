@@ -97,7 +97,7 @@ class _Work(NamedTuple):
 def corrected(
     values: Values, source: Source, x: np.ndarray, sums: Sums, where: np.ndarray, target: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """log p and its companions (3, m), rough pairs of panel and x integrated anew where asked."""
+    """log p and its companions (4, m), rough pairs of panel and x integrated anew where asked."""
     smooth = source.smooth
     log_p, companions = sums.log_p, sums.companions
     if smooth is None or not np.any(where):
@@ -117,7 +117,7 @@ def corrected(
     total = np.maximum(1 + gain, 1e-3)
     out = companions.copy()
     out[:2] = (companions[:2] + lower) / total
-    out[2] = companions[2] / total
+    out[2:] = companions[2:] / total
     return log_p + np.log(total), out
 
 

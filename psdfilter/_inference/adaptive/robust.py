@@ -65,7 +65,7 @@ def advance(
         The old law, on more nodes if the new one needed them, and the new law.
     """
     target, cover = wanted
-    source = old.as_source(*step, target)
+    source = old.as_source(*step, target, frame)
     lower, upper = first_panels(values, frame, source, target)
     lower, upper = looked_at(values, lower, upper, seen, PANEL)
     first = (lower, upper)
@@ -82,7 +82,7 @@ def advance(
         if finer is None:
             break
         old = finer
-        source = old.as_source(*step, target)
+        source = old.as_source(*step, target, frame)
         field = field_of(values, source, seen, target)
         panels = resolve(
             field, panels.lower, panels.upper, max(target, _ROUGH), _ROUGH_PANELS, cover

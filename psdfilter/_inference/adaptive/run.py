@@ -117,7 +117,7 @@ def _fast_stretch(
     outs = jax.tree.map(np.asarray, outs)
     good = outs.good[: stop - first]
     count = len(good) if good.all() else int(np.argmin(good))
-    stretch = Stretch(outs, nodes, law.error, series, first, target, bounded)
+    stretch = Stretch(outs, nodes, frame, series, first, target)
     return [Scanned(stretch, k) for k in range(count)]
 
 

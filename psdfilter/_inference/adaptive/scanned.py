@@ -14,8 +14,9 @@ from jaxtyping import Float, Int
 from ... import _results
 from .fast import Nodes, Outs
 from .hosted import Outcome, Series, usable
+from .reach import Frame
 from .rules import scan_rule
-from .state import Law
+from .state import Law, ends_of_line
 from .tables import Seen, Source
 
 _NONE = np.zeros(0)
@@ -36,14 +37,14 @@ class Stretch:
         self,
         outs: Outs,
         start: Nodes,
-        start_error: float,
+        frame: Frame,
         series: Series,
         first: int,
         target: float,
-        bounded: bool,
     ):
-        self.outs, self.start, self.start_error = outs, start, start_error
-        self.series, self.first, self.target, self.bounded = series, first, target, bounded
+        self.outs, self.start, self.frame = outs, start, frame
+        self.series, self.first, self.target = series, first, target
+        self.bounded = bool(np.isfinite(frame.lower) or np.isfinite(frame.upper))
         self.kept: dict[int, Law] = {}
 
     def missing(self, k: int) -> bool:
@@ -66,7 +67,8 @@ class Stretch:
         outs, before, own = self.outs, self._nodes(k - 1), self._nodes(k)
         step = self.series.step(self.first + k)
         levels = _levels(len(own.x), self.bounded)
-        ratios = np.concatenate([levels, before.carried[None]])
+        ends = ends_of_line(before.x, self.frame)
+        ratios = np.concatenate([levels, before.carried[None], ends[None]])
         source = Source(before.x, before.log_v, ratios, None, step.t, step.row)
         return Law(
             source,

@@ -67,7 +67,8 @@ def _back(
     if not np.array_equal(sources[-1].nodes, before.nodes):
         # The scan went on from the law before on nodes of its own.
         last = sources[-1]
-        sources[-1] = before.as_source(last.t, last.row, before.target)
+        alike = np.ones((4, len(before.nodes)))  # backward sums look at no other rule
+        sources[-1] = Source(before.nodes, before.log_masses, alike, None, last.t, last.row)
     x = law.nodes
     for source in sources:
         omega = values.pull(source, x, omega)

@@ -9,8 +9,14 @@ from ... import _results
 from ..._statespace.model import Inputs
 from .pairs import corrected, smooth_panels
 from .panels import Field, Panels, level_ratios
-from .rules import embedded_error
+from .reach import Frame
+from .rules import PANEL, embedded_error
 from .tables import Seen, Source, Values
+
+# Mass beyond an end over that of the outermost three nodes of a panel, a tenth of it, for a density
+# that falls within half a panel.
+BEYOND = 5.0
+OUTER = 3
 
 
 class Law(NamedTuple):
@@ -46,18 +52,51 @@ class Law(NamedTuple):
         """Whether nodes come in panels, so that they can be refined."""
         return len(self.lower) > 0
 
-    def as_source(self, t: int, row: Inputs, target: float) -> Source:
+    def as_source(self, t: int, row: Inputs, target: float, frame: Frame) -> Source:
         """The measure that the next transition, into step t, starts from."""
         smooth = None
         if self.has_panels:
             smooth = smooth_panels(self.lower, self.upper, self.log_masses, target)
-        return Source(self.nodes, self.log_masses, self.ratios, smooth, t, row)
+        ratios = np.concatenate([self.ratios, self.ends(frame)[None]])
+        return Source(self.nodes, self.log_masses, ratios, smooth, t, row)
+
+    def ends(self, frame: Frame) -> np.ndarray:
+        """Mass beyond the ends of the nodes over that of each node: zero but for the outermost.
+
+        Ends of the support have nothing beyond.
+        """
+        if not self.has_panels:
+            return ends_of_line(self.nodes, frame)
+        out = np.zeros(len(self.nodes))
+        tiny = 1e-9 * (self.nodes[-1] - self.nodes[0])
+        gaps = self.lower[1:] > self.upper[:-1] + tiny
+        left = np.concatenate([[self.lower[0] > frame.lower + tiny], gaps])
+        right = np.concatenate([gaps, [self.upper[-1] < frame.upper - tiny]])
+        groups = out.reshape(-1, PANEL)
+        groups[left, :OUTER] = BEYOND
+        groups[right, -OUTER:] = BEYOND
+        return groups.reshape(-1)
+
+
+def ends_of_line(nodes: Float[np.ndarray, " n"], frame: Frame) -> Float[np.ndarray, " n"]:
+    """`Law.ends` of nodes without panels."""
+    out = np.zeros(len(nodes))
+    if len(out) == 1:
+        return out
+    tiny = 1e-9 * (nodes[-1] - nodes[0])
+    out[:OUTER] = BEYOND * (nodes[0] > frame.lower + tiny)
+    out[-OUTER:] = BEYOND * (nodes[-1] < frame.upper - tiny)
+    return out
 
 
 def relative_errors(ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Inherited and own error of a prediction, relative to it, from its companions (3, m)."""
+    """Inherited and own error of a prediction, relative to it, from its companions (4, m).
+
+    Its own is that of the sum over old nodes, and what may be missing beyond their ends.
+    """
     fine, coarse = 1 - ratios[0], ratios[0] - ratios[1]
-    return ratios[2], np.sign(fine) * embedded_error(fine, coarse)
+    sign = np.where(fine < 0, -1.0, 1.0)
+    return ratios[2], sign * (embedded_error(fine, coarse) + ratios[3])
 
 
 def depth_of(target: float) -> float:
@@ -85,7 +124,7 @@ def field_of(
             logs = logs + values.log_likelihood(x, one)
         if source is None:
             logs = _no_nan(logs + values.log_prior(x))
-            return logs, np.concatenate([np.ones((2, len(x))), np.zeros((1, len(x)))])
+            return logs, np.concatenate([np.ones((2, len(x))), np.zeros((2, len(x)))])
         sums = values.push(source, x)
         both = _no_nan(logs + sums.log_p)
         top = max(top, float(np.max(both)))

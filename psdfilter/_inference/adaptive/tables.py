@@ -30,13 +30,13 @@ _PAIR_SIZES = (2**12, 2**15)
 class Source(NamedTuple):
     """A measure sum_m v_m delta(u_m), the transition out of it, and its coarser companions.
 
-    `ratios` are, relative to v, the masses of the two coarser rules and those of the error carried
-    so far.
+    `ratios` are, relative to v, the masses of the two coarser rules, those of the error carried so
+    far, and those that may lie beyond the ends.
     """
 
     nodes: Float[np.ndarray, " n"]
     log_masses: Float[np.ndarray, " n"]
-    ratios: Float[np.ndarray, "3 n"]
+    ratios: Float[np.ndarray, "4 n"]
     smooth: "Smooth | None"  # panels as polynomials; None for nodes without panels
     t: int
     row: Inputs
@@ -46,7 +46,7 @@ class Sums(NamedTuple):
     """Sums over old nodes at new points."""
 
     log_p: Float[np.ndarray, " m"]
-    companions: Float[np.ndarray, "3 m"]  # the coarser rules and the error carried, over p
+    companions: Float[np.ndarray, "4 m"]  # sums with `ratios`, over p
     shares: Float[np.ndarray, "3 k m"]  # of old panels in p, by the three rules
     errors: Float[np.ndarray, "k m"]  # of old panels, over p
 
