@@ -37,7 +37,7 @@ def hand_at(system, ys, reference, target, times, sizes, separable=False):
 def ours_at(system, ys, reference, target, times):
     """The filter with the largest tolerance whose distance is below the target."""
     for tol in (10 * target, 5 * target, 2 * target, target):
-        model = psd.learn(system(), tol)
+        model = psd.learn(system(), tol, engine="nodes")
         error = distance(psd.run_filter(model, ys), reference, times)
         if error <= target:
             return model, tol, error
@@ -80,7 +80,7 @@ def test_two_dimensions_against_a_grid_by_hand(capsys, name, separable):
 def test_a_transition_that_varies_in_time(capsys):
     """UNGM, tables filled before; against the same filter with a transition frozen at t = 1."""
     ys = data("ungm", 100)
-    model = psd.learn(systems.ungm(), 1e-3)
+    model = psd.learn(systems.ungm(), 1e-3, engine="nodes")
     varying = systems.ungm()
     frozen = psd.StateSpaceModel(
         varying.log_prior,
@@ -89,7 +89,7 @@ def test_a_transition_that_varies_in_time(capsys):
         varying.state_box,
         sample_observation=varying.sample_observation,
     )
-    fixed = psd.learn(frozen, 1e-3)
+    fixed = psd.learn(frozen, 1e-3, engine="nodes")
     ours, still = fastest(
         lambda: psd.run_filter(model, ys).mean, lambda: psd.run_filter(fixed, ys).mean
     )
@@ -122,11 +122,11 @@ def test_against_a_particle_filter(capsys, name):
     np.random.seed(0)  # noqa: NPY002, the generator that particles draws from
     peers.bootstrap(peers.bootstrap_models()[name], ys[:3], 1000)
     theirs, means = peers.bootstrap(peers.bootstrap_models()[name], ys, 100_000)
-    model = psd.learn(system(), tol)
+    model = psd.learn(system(), tol, engine="nodes")
     post = psd.run_filter(model, ys)
     # Where no dense grid can follow, a filter of a tenth of the tolerance is the reference.
     exact = system.reference(ys) if system.dim <= 2 else psd.run_filter(
-        psd.learn(system(), 0.1 * tol), ys
+        psd.learn(system(), 0.1 * tol, engine="nodes"), ys
     )  # fmt: skip
     deviation = np.sqrt(np.diagonal(np.asarray(exact.covariance), axis1=1, axis2=2))
     errors = [np.mean(np.abs(m - np.asarray(exact.mean)) / deviation) for m in (means, post.mean)]
@@ -168,7 +168,7 @@ def test_a_batch_against_an_extended_kalman_filter(capsys):
 
 def test_one_observation_at_a_time(capsys):
     """`update` from Python, in units of a compiled function that does nothing."""
-    model, ys = psd.learn(systems.sine_map(), 1e-3), data("sine_map", 5)
+    model, ys = psd.learn(systems.sine_map(), 1e-3, engine="nodes"), data("sine_map", 5)
     state, nothing, small = psd.init(model), jax.jit(lambda x: x + 1), jnp.ones(3)
     ours, unit = fastest(lambda: psd.update(model, state, ys[0]).law.values, lambda: nothing(small))
     with capsys.disabled():
@@ -211,7 +211,9 @@ def test_four_dimensions(capsys):
     ys = np.random.default_rng(1).normal(0.3, 0.5, size=(6, 2))
     model = psd.learn(Product.whole(), 5e-2)
     post = psd.run_filter(model, ys)
-    halves = [psd.run_filter(psd.learn(Product.half(), 1e-4), ys[:, [i]]) for i in (0, 1)]
+    halves = [
+        psd.run_filter(psd.learn(Product.half(), 1e-4, engine="nodes"), ys[:, [i]]) for i in (0, 1)
+    ]
     grid = HandGrid(Product.half(), 24)
     errors = []
     for t in (2, 5):
@@ -291,7 +293,7 @@ print(best / len(ys), max(gaps), memory, peak() / 2**30)
 
 def test_memory_does_not_grow_with_the_series(capsys):
     code = """
-model = psd.learn(systems.sine_map(), 1e-3)
+model = psd.learn(systems.sine_map(), 1e-3, engine="nodes")
 one = np.asarray(systems.sine_map.simulate(3, 1000)[1])
 sizes = []
 for num in (10_000, 1_000_000):
@@ -313,7 +315,7 @@ def test_from_nothing_to_the_first_result(capsys, name, limit):
     code = f"""
 ys = np.asarray(systems.{name}.simulate(3, 100)[1])
 start, spent = time.perf_counter(), time.process_time()
-psd.run_filter(psd.learn(systems.{name}(), 1e-3), ys).mean.block_until_ready()
+psd.run_filter(psd.learn(systems.{name}(), 1e-3, engine="nodes"), ys).mean.block_until_ready()
 print(time.perf_counter() - start, time.process_time() - spent)
 """
     seconds, spent = run_alone(MEMORY + code)
