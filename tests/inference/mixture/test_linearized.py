@@ -211,7 +211,14 @@ def test_the_likelihood_has_a_gradient(bent):
 def test_the_engine_follows_from_the_noise():
     def build(sd, **more):
         return psd.additive_gaussian(
-            jnp.sin, lambda x: x, sd**2, 0.1, [0.0], 0.1, state_box=([-2.0], [2.0]), **more
+            jnp.sin,
+            lambda x: x,
+            sd**2,
+            0.1,
+            [0.0, 0.0],
+            0.1,
+            state_box=([-2.0, -2.0], [2.0, 2.0]),
+            **more,
         )
 
     small = psd.learn(build(0.002))
@@ -229,9 +236,16 @@ def test_the_engine_follows_from_the_noise():
 @SLOW
 def test_the_grid_is_kept_for_wide_noise():
     ssm = psd.additive_gaussian(
-        jnp.sin, lambda x: x, 0.09, 0.1, [0.0], 0.1, state_box=([-2.0], [2.0])
+        jnp.sin, lambda x: x, 0.09, 0.1, [0.0, 0.0], 0.1, state_box=([-2.0, -2.0], [2.0, 2.0])
     )
     assert psd.learn(ssm, 1e-2).engine == "nodes"
+
+
+def test_on_a_line_little_noise_needs_no_mixture():
+    ssm = psd.additive_gaussian(
+        jnp.sin, lambda x: x, 0.002**2, 0.1, [0.0], 0.1, state_box=([-2.0], [2.0])
+    )
+    assert psd.learn(ssm).engine == "adaptive"
 
 
 @SLOW
