@@ -151,7 +151,7 @@ def _errors(companions: Float[Array, "4 n"], v: Float[Array, " n"]):
     fine, coarse = 1 - companions[0], companions[0] - companions[1]
     sign = jnp.where(fine < 0, -1.0, 1.0)
     own, inherited = sign * (_embedded(fine, coarse) + companions[3]), companions[2]
-    local = v @ jnp.abs(own - v @ own)
+    local = v @ jnp.abs(own)
     error = v @ jnp.abs(inherited - v @ inherited) + local
     sign = jnp.where(inherited == 0, jnp.sign(own), jnp.sign(inherited))
     shape = sign * (jnp.abs(inherited) + jnp.abs(own))

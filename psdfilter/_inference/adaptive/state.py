@@ -155,7 +155,9 @@ def law_of(source: Source | None, seen: tuple[Seen, ...], panels: Panels, target
     """Bayes' rule on panels, with its errors.
 
     The relative error of the density is |c| + |l| with the sign of c, less its mean: c inherited
-    through the transition, l from the quadrature over old nodes.
+    through the transition, l from the quadrature over old nodes. A step's own error is the mean
+    of |l| itself: it is that of log Z too, and where one old node holds the whole sum, l is
+    constant and yet nothing is known between the nodes.
     """
     found = np.isfinite(panels.log_total)
     if not found:
@@ -165,7 +167,7 @@ def law_of(source: Source | None, seen: tuple[Seen, ...], panels: Panels, target
     masses = panels.masses
     inherited, own = relative_errors(panels.flat_extras)
     passed = float(masses @ np.abs(inherited - masses @ inherited))
-    local = float(masses @ np.abs(own - masses @ own))
+    local = float(masses @ np.abs(own))
     shape = together(inherited, own)
     mean = float(masses @ shape)
     ratios = np.concatenate([level_ratios(len(panels.lower)), (shape - mean)[None]])

@@ -3,6 +3,7 @@
 import importlib.util
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -48,6 +49,20 @@ def _never_silent(name, tol):
 @pytest.mark.parametrize("name", QUICK)
 def test_right_or_loud(name):
     _never_silent(name, 1e-3)
+
+
+def test_a_prior_far_wider_than_the_noise():
+    """Old nodes lie several deviations of the noise apart: one of them holds the whole sum."""
+    ssm = psd.additive_gaussian(lambda x: x, lambda x: x + jnp.sin(x), 0.25, 0.25, 0.0, 1e4)
+    y = 60.56567767
+    post = psd.run_filter(psd.learn(ssm, 1e-3), np.array([y]))
+    x = np.linspace(50.0, 70.0, 20001)
+    prior = np.exp(-0.5 * x**2 / 10000.25) / np.sqrt(2 * np.pi * 10000.25)
+    f = prior * np.exp(-0.5 * (y - x - np.sin(x)) ** 2 / 0.25) / np.sqrt(2 * np.pi * 0.25)
+    total = np.sum(f) * 1e-3
+    assert abs(float(post.log_likelihoods[0]) - np.log(total)) < 1e-3
+    found = np.asarray(post.density(0)(x[:, None]))
+    assert np.sum(np.abs(found - f / total)) * 1e-3 < 1e-3
 
 
 @pytest.mark.slow
