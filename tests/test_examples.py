@@ -13,8 +13,6 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
     "name", ["demo", "filter", pytest.param("tracking", marks=pytest.mark.slow)]
 )
 def test_an_example_runs(name, tmp_path):
-    pytest.importorskip("matplotlib")
-    pytest.importorskip("rich")
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / f"{name}.py")],
         cwd=tmp_path,
