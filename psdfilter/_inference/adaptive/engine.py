@@ -19,6 +19,8 @@ from ..trace import Trace
 from .looked import look_at
 from .model import ABILITIES, AdaptiveModel
 from .plan import adaptive_obstacle, plan_for
+from .plane.looked import look_at_plane
+from .plane.model import PlaneModel
 
 
 class Adaptive(AbstractEngine):
@@ -40,7 +42,8 @@ class Adaptive(AbstractEngine):
         """On a line, wherever it can serve."""
         if self.refusal(ssm, tol) is not None:
             return None
-        return "a state on a line: errors are controlled step by step"
+        where = "on a line" if ssm.dim == 1 else "in the plane"
+        return f"a state {where}: errors are controlled step by step"
 
     def learn(
         self,
@@ -50,12 +53,18 @@ class Adaptive(AbstractEngine):
         ys: Numbers | None = None,
         inputs: Inputs = None,
         reason: str = "asked for",
-    ) -> AdaptiveModel:
+    ) -> AdaptiveModel | PlaneModel:
         """Nothing to learn: the model's own densities are evaluated as they are needed."""
         del ys
         started = time.perf_counter()
-        look_at(ssm, inputs)
         plan = plan_for(tol)
+        if ssm.dim == 2:
+            look_at_plane(ssm, inputs)
+            seconds = time.perf_counter() - started
+            notes = (("nodes", "a lattice, chosen at every step"),)
+            report = Report(self.name, reason, tol, seconds, notes=notes)
+            return PlaneModel(ssm=ssm, plan=plan, report=report)
+        look_at(ssm, inputs)
         notes = (("nodes at a time", f"{plan.capacities[0]}, more where a step asks for them"),)
         seconds = time.perf_counter() - started
         report = Report(self.name, reason, tol, seconds, notes=notes)
@@ -70,7 +79,7 @@ class Adaptive(AbstractEngine):
     def certify(self, model: AbstractModel, series: Series, trace: Trace) -> Certificate:
         """That of the filter on a fixed plan, whose learned densities have an error to prove."""
         del trace
-        assert isinstance(model, AdaptiveModel)
+        assert isinstance(model, AdaptiveModel | PlaneModel)
         fixed = model.fixed()
         return Nodes().certify(fixed, series, fixed.run(series, True))
 

@@ -1,6 +1,9 @@
 """Sizes from the tolerance, and refusals that can be known beforehand."""
 
+import numpy as np
+
 from ..._statespace.model import StateSpaceModel
+from .plane.obstacles import plane_obstacle
 from .trace import AdaptivePlan
 
 # What rounding leaves of sums of a few hundred terms, carried through many steps.
@@ -12,17 +15,17 @@ _CAPACITIES = ((5e-3, (49, 97, 193)), (5e-5, (49, 97, 193, 385)), (0.0, (97, 193
 
 def adaptive_obstacle(ssm: StateSpaceModel, tol: float) -> str | None:
     """Why steps cannot be controlled; None if they can."""
-    if ssm.dim != 1:
-        return f"it serves states of one coordinate, got {ssm.dim}"
+    if ssm.dim > 2:
+        return f"it serves states of one or two coordinates, got {ssm.dim}"
     if not LEAST_TOL <= tol < 2:
         return (
             f"tol must be at least {LEAST_TOL:g}, got {tol:g}: rounding in double precision leaves "
             "errors of that size"
         )
     form = ssm.structure
-    if form is not None and float(form.Q[0, 0]) <= 0:
-        return "Q is zero: a state that moves without noise has no density"
-    return None
+    if form is not None and float(np.linalg.eigvalsh(np.asarray(form.Q))[0]) <= 0:
+        return "Q is singular: a state that moves without noise has no density"
+    return plane_obstacle(ssm) if ssm.dim == 2 else None
 
 
 def plan_for(tol: float) -> AdaptivePlan:

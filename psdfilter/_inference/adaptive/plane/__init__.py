@@ -1,0 +1,1 @@
+"""States of two coordinates: lattices that are chosen anew at every step."""

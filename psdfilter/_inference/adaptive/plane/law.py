@@ -1,0 +1,236 @@
+"""The law of the state at one time: a lattice, its nodes that hold mass, and how to evaluate it."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from .... import _results
+from ...._statespace.model import Inputs
+from ..rules import embedded_error
+from ..state import together
+from ..tables import Seen
+from .axes import Axes, Axis, is_edge
+from .sums import CARRIED, EDGE, HALF, QUARTER, RATIOS, Source, at_points, on_lattice
+from .values import PlaneValues
+
+# Mass left out beside a node at the edge, over that of the node: of densities that fall by a factor
+# of 1.25 from node to node, and faster.
+BEYOND = 4.0
+
+
+class Law(NamedTuple):
+    """p(z) = prod_i G(z, y_i) sum_m v_m Q(u_m, z) / norm,  or with the prior for the sum.
+
+    `source` are the nodes before the last transition, None for the prior; `seen` the observations
+    since. `error` is the total variation error accumulated so far, `local` this step's own,
+    `edge` the part of it that nodes before the transition have left out.
+    """
+
+    source: Source | None
+    seen: tuple[Seen, ...]
+    log_norm: float
+    axes: Axes
+    index: Int[np.ndarray, "n 2"]
+    log_masses: Float[np.ndarray, " n"]
+    shape: Float[np.ndarray, " n"]  # relative error carried
+    offset: float
+    error: float
+    local: float
+    sampling: float
+    edge: float
+    code: int
+    depth: float  # nats below the highest value that are kept
+    before: "Law | None" = None  # an intermediate law, where several transitions came at once
+
+    @property
+    def nodes(self) -> Float[np.ndarray, "n 2"]:
+        """Where mass is, in z."""
+        return points_of(self.axes, self.index)
+
+    @property
+    def masses(self) -> Float[np.ndarray, " n"]:
+        """w p at the nodes, of sum one."""
+        return np.exp(self.log_masses)
+
+    @property
+    def kept(self) -> Bool[np.ndarray, "n m"]:
+        """The nodes that hold mass, as a mask of the lattice."""
+        out = np.zeros((self.axes[0].num + 1, self.axes[1].num + 1), bool)
+        out[self.index[:, 0], self.index[:, 1]] = True
+        return out
+
+    def archived(self) -> "Law":
+        """Without what only more steps would need: half of the memory."""
+        before = None if self.before is None else self.before.archived()
+        if self.source is None:
+            return self._replace(before=before)
+        source = self.source._replace(ratios=np.zeros((0, len(self.source.nodes))))
+        return self._replace(source=source, before=before)
+
+    @property
+    def is_flat(self) -> bool:
+        """A coordinate is known exactly, so that there is no density."""
+        return self.axes[0].num == 0 or self.axes[1].num == 0
+
+    def as_source(self, values: PlaneValues, t: int, row: Inputs) -> Source:
+        """The measure that the next transition, into step t, starts from."""
+        i, j = self.index[:, 0], self.index[:, 1]
+        ratios = np.zeros((RATIOS, len(i)))
+        for k, place in enumerate((i, j)):
+            half, quarter = self.axes[k].companions()
+            ratios[HALF[k]], ratios[QUARTER[k]] = half[place], quarter[place]
+        ratios[CARRIED] = self.shape
+        ratios[EDGE] = is_edge(self.axes, self.kept)[i, j]
+        nodes = self.nodes
+        means = values.means(nodes, t, row) if values.space.gaussian else None
+        if means is not None:
+            # What is thrown to infinity stays nowhere.
+            lost = ~np.isfinite(means).all(axis=1)
+            means = np.where(lost[:, None], 0.0, means)
+            masses = np.where(lost, -np.inf, self.log_masses)
+            return Source(nodes, masses, ratios, means, t, row)
+        return Source(nodes, self.log_masses, ratios, None, t, row)
+
+
+def points_of(axes: Axes, index: Int[np.ndarray, "n 2"]) -> Float[np.ndarray, "n 2"]:
+    """Nodes of a lattice."""
+    return np.stack([axes[0].nodes[index[:, 0]], axes[1].nodes[index[:, 1]]], axis=1)
+
+
+class Looked(NamedTuple):
+    """Values at nodes of a lattice: log of the unnormalised law, and companions over p."""
+
+    axes: Axes
+    index: Int[np.ndarray, "n 2"]
+    logs: Float[np.ndarray, " n"]
+    ratios: Float[np.ndarray, "6 n"]
+
+
+def look(
+    values: PlaneValues,
+    source: Source | None,
+    seen: tuple[Seen, ...],
+    axes: Axes,
+    mask: Bool[np.ndarray, "n m"],
+) -> Looked:
+    """The unnormalised law at nodes of a lattice."""
+    index = np.argwhere(mask)
+    points = points_of(axes, index)
+    logs = likelihoods(values, seen, points)
+    if source is None:
+        ratios = np.ones((RATIOS, len(index)))
+        ratios[[CARRIED, EDGE]] = 0.0
+        return Looked(axes, index, no_nan(logs + prior_logs(values, axes, points)), ratios)
+    log_p, ratios = on_lattice(values, source, (axes[0].nodes, axes[1].nodes), index)
+    return Looked(axes, index, no_nan(logs + log_p), ratios)
+
+
+def prior_logs(values: PlaneValues, axes: Axes, points: np.ndarray) -> np.ndarray:
+    """log p_0; where coordinates are known exactly, the density of the others."""
+    start = values.space.start
+    if start is None or (axes[0].num > 0 and axes[1].num > 0):
+        return values.log_prior(points)
+    logs = np.zeros(len(points))
+    for k in range(2):
+        if axes[k].num > 0:
+            gap = (points[:, k] - start.mean[k]) / start.sd[k]
+            logs += -0.5 * np.square(gap) - 0.5 * np.log(2 * np.pi) - np.log(start.sd[k])
+    return logs
+
+
+def likelihoods(values: PlaneValues, seen: tuple[Seen, ...], points: np.ndarray) -> np.ndarray:
+    """sum_i log G(x_j, y_i)."""
+    logs = np.zeros(len(points))
+    for one in seen:
+        logs = logs + values.log_likelihood(points, one)
+    return logs
+
+
+def no_nan(logs: np.ndarray) -> np.ndarray:
+    """-inf for what is no number."""
+    return np.where(np.isnan(logs), -np.inf, logs)
+
+
+def own_errors(ratios: Float[np.ndarray, "6 n"]) -> Float[np.ndarray, "2 n"]:
+    """Errors of sums over old nodes, relative to them, by axis."""
+    half, quarter = ratios[list(HALF)], ratios[list(QUARTER)]
+    return embedded_error(1 - half, half - quarter)
+
+
+def log_law(
+    values: PlaneValues, law: Law, points: Float[np.ndarray, "n 2"]
+) -> Float[np.ndarray, " n"]:
+    """log p(z_j), exact between nodes."""
+    logs = likelihoods(values, law.seen, points)
+    if law.source is None:
+        return no_nan(logs + values.log_prior(points)) - law.log_norm
+    return no_nan(logs + at_points(values, law.source, points)[0]) - law.log_norm
+
+
+def law_of(
+    source: Source | None,
+    seen: tuple[Seen, ...],
+    looked: Looked,
+    sampling: float,
+    depth: float,
+) -> Law:
+    """Bayes' rule on a lattice, with its errors.
+
+    As on a line: the relative error is |c| + |l| with the sign of c, less its mean; c inherited
+    through the transition, l of the sum over old nodes.
+    """
+    with np.errstate(divide="ignore"):
+        log_weights = [np.log(axis.weights) for axis in looked.axes]
+    i, j = looked.index[:, 0], looked.index[:, 1]
+    log_masses = looked.logs + log_weights[0][i] + log_weights[1][j]
+    there = np.isfinite(log_masses)
+    if not np.any(there):
+        return nowhere(source, seen, looked, depth)
+    index, ratios = looked.index[there], looked.ratios[:, there]
+    log_masses = log_masses[there]
+    peak = float(np.max(log_masses))
+    log_norm = peak + float(np.log(np.sum(np.exp(log_masses - peak))))
+    log_masses = log_masses - log_norm
+    masses = np.exp(log_masses)
+    inherited, edge = ratios[CARRIED], BEYOND * ratios[EDGE]
+    own = own_errors(ratios).sum(0) + edge
+    passed = float(masses @ np.abs(inherited - masses @ inherited))
+    local = float(masses @ own)
+    shape = together(inherited, own)
+    mean = float(masses @ shape)
+    return Law(
+        source,
+        seen,
+        log_norm,
+        looked.axes,
+        index,
+        log_masses,
+        shape - mean,
+        mean,
+        passed + local,
+        local,
+        sampling,
+        float(masses @ edge),
+        _results.OK,
+        depth,
+    )
+
+
+def nowhere(
+    source: Source | None, seen: tuple[Seen, ...], looked: Looked, depth: float
+) -> Law:
+    """No mass was found."""
+    middle = points_of(looked.axes, looked.index[:1])[0]
+    return atom(middle)._replace(
+        source=source, seen=seen, log_norm=-np.inf, code=_results.NO_MASS, depth=depth
+    )
+
+
+def atom(z: Float[np.ndarray, " 2"]) -> Law:
+    """A state known exactly."""
+    axes = Axis(float(z[0]), float(z[0]), 0), Axis(float(z[1]), float(z[1]), 0)
+    one = np.zeros(1)
+    return Law(
+        None, (), 0.0, axes, np.zeros((1, 2), int), one, one, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0
+    )

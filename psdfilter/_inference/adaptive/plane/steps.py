@@ -1,0 +1,280 @@
+"""One step: where the lattice lies and how close its nodes are, until the error is small enough."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from .... import _results
+from ...._statespace.model import Inputs
+from ..tables import Seen
+from .axes import (
+    Axes,
+    Axis,
+    children,
+    dilated,
+    hull,
+    lattice_weights,
+    line_errors,
+    shape_of,
+    upper_bound,
+)
+from .law import Law, Looked, law_of, look, own_errors
+from .sums import HALF, Source
+from .values import PlaneValues, Space
+
+# Intervals of a first look at a law: a quarter of them is the coarsest of three lattices.
+_FIRST = 16
+# Most intervals that are taken over from the law before, rather than found to be needed.
+_MOST_HINTED = 64
+# Those of a first look at a box, of which nobody knows where in it the law is.
+_FIRST_OF_BOX = 32
+# Most nodes of a lattice, of those that hold mass, and most terms of a sum: a step of seconds.
+MOST_CELLS, MOST_NODES, MOST_TERMS = 2_000_000, 30_000, 3e9
+# Nodes above which a law is first looked for with a quarter of them.
+_MANY = 1000
+# Looks at one step: a precise sensor takes one for every factor of eight, an outlier one for every
+# half window.
+_LOOKS = 60
+# Lattices are cut to what holds mass when that is less than this share of an axis.
+_LOOSE = 0.7
+# Most intervals of an axis that is made longer for an outlier.
+_LONGEST = 256
+# Looks that find nothing go on to so many nodes before nothing is believed.
+_BELIEVED = 2**16
+
+
+class Wanted(NamedTuple):
+    """What a step is held to, and how far down its density is kept."""
+
+    target: float
+    depth: float
+
+
+def depth_for(target: float) -> float:
+    """Nats below the highest value where a law has mass that counts, with room for outliers."""
+    return float(np.log(1e3 / target))
+
+
+def first_axes(space: Space, source: Source | None, depth: float, hint: Axes | None) -> Axes:
+    """Wherever the law may be before an observation narrows it."""
+    if source is None:
+        return _start_axes(space, depth)
+    if source.means is None:
+        return _box_axes(space)
+    # A node of little mass reaches less far.
+    gap = depth + source.log_masses - np.max(source.log_masses)
+    used = gap > 0
+    reach = np.sqrt(2 * gap[used])[:, None]
+    low = np.min(source.means[used] - reach, axis=0)
+    high = np.max(source.means[used] + reach, axis=0)
+    num = [int(np.clip(a.num, _FIRST, _MOST_HINTED)) for a in hint or ()] or [_FIRST, _FIRST]
+    return _clipped(space, low, high, num)
+
+
+def _start_axes(space: Space, depth: float) -> Axes:
+    start = space.start
+    if start is None:
+        return _box_axes(space)
+    reach = np.sqrt(2 * depth) * start.sd
+    axes = _clipped(space, start.mean - reach, start.mean + reach, [_FIRST, _FIRST])
+    flat = [Axis(float(m), float(m), 0) for m in start.mean]
+    return (
+        axes[0] if start.sd[0] > 0 else flat[0],
+        axes[1] if start.sd[1] > 0 else flat[1],
+    )
+
+
+def _box_axes(space: Space) -> Axes:
+    num = _FIRST_OF_BOX
+    return _clipped(space, space.low, space.high, [num, num])
+
+
+def _clipped(space: Space, low: np.ndarray, high: np.ndarray, num: list[int]) -> Axes:
+    out = []
+    for k in range(2):
+        a, b = max(float(low[k]), float(space.low[k])), min(float(high[k]), float(space.high[k]))
+        if not b > a:
+            # All of it lies beyond a wall: whatever remains is at the wall.
+            a, b = float(space.low[k]), float(space.high[k])
+        walls = (a <= float(space.low[k]), b >= float(space.high[k]))
+        out.append(Axis(a, b, num[k], walls))
+    return out[0], out[1]
+
+
+def build(
+    values: PlaneValues,
+    old: Law | None,
+    step: tuple[int, Inputs],
+    seen: tuple[Seen, ...],
+    wanted: Wanted,
+) -> tuple[Law | None, Law]:
+    """The law after a transition out of `old` and what is seen then; of the prior if that is None.
+
+    Returns:
+        The old law, on more nodes if the new one needed them, and the new law.
+    """
+    source = None if old is None else old.as_source(values, *step)
+    axes = first_axes(values.space, source, wanted.depth, None if old is None else old.axes)
+    mask = np.ones(shape_of(axes), bool)
+    rough = None if source is None else thinned(source)
+    for _ in range(_LOOKS):
+        looked = look(values, rough or source, seen, axes, mask)
+        dense = _dense(looked)
+        top = float(np.max(looked.logs))
+        if not np.isfinite(top):
+            if np.prod(shape_of(axes)) > _BELIEVED:
+                break
+            axes, mask = children(axes, mask, _several(axes))
+            continue
+        keep = mask & (upper_bound(dense, mask) > top - wanted.depth)
+        moved = _extended(values.space, axes, dense > top - wanted.depth)
+        moved = _moved(axes, keep) if moved is None else moved
+        if moved is not None:
+            axes, mask = moved, np.ones(shape_of(moved), bool)
+            continue
+        if old is not None and rough is None:
+            finer = _finer_old(values, old, looked, wanted.target)
+            if finer is not None and _terms(finer, axes) <= MOST_TERMS:
+                old, source = finer, finer.as_source(values, *step)
+                # What these sums needed those of the next step will need.
+                if _at_least(axes, old.axes) != axes:
+                    axes = _at_least(axes, old.axes)
+                    mask = np.ones(shape_of(axes), bool)
+                continue
+        errors = _sampling(axes, dense, top)
+        if np.max(errors) > 0.5 * wanted.target:
+            want = (errors > 0.25 * wanted.target) & _several(axes)
+            bigger, inside = children(axes, dilated(keep), want)
+            if not _too_large(old, bigger, inside):
+                axes, mask = bigger, inside
+                continue
+        if rough is None:
+            break
+        rough, mask = None, dilated(keep)
+    return old, _finished(source, seen, looked, wanted)
+
+
+def thinned(source: Source) -> Source | None:
+    """Every other node along both axes, to find the place of a law by; None if nodes are few."""
+    there = (source.ratios[HALF[0]] > 0) & (source.ratios[HALF[1]] > 0)
+    if len(source.nodes) <= _MANY or np.count_nonzero(there) == 0:
+        return None
+    means = None if source.means is None else source.means[there]
+    more = np.log(source.ratios[HALF[0], there]) + np.log(source.ratios[HALF[1], there])
+    masses, ratios = source.log_masses[there] + more, source.ratios[:, there]
+    return Source(source.nodes[there], masses, ratios, means, source.t, source.row)
+
+
+def _at_least(axes: Axes, old: Axes) -> Axes:
+    """At least as many nodes as the old axes have, up to some."""
+    num = [max(a.num, min(b.num, _MOST_HINTED)) for a, b in zip(axes, old, strict=True)]
+    one, two = (a._replace(num=n) if a.num > 0 else a for a, n in zip(axes, num, strict=True))
+    return one, two
+
+
+def _several(axes: Axes) -> Bool[np.ndarray, " 2"]:
+    return np.array([axis.num > 0 for axis in axes])
+
+
+def _dense(looked: Looked) -> Float[np.ndarray, "n m"]:
+    out = np.full(shape_of(looked.axes), -np.inf)
+    out[looked.index[:, 0], looked.index[:, 1]] = looked.logs
+    return out
+
+
+def _terms(old: Law | None, axes: Axes) -> float:
+    num = 1 if old is None else len(old.index)
+    return float(num) * (axes[0].num + 1) * (axes[1].num + 1)
+
+
+def _too_large(old: Law | None, axes: Axes, inside: np.ndarray) -> bool:
+    cells = (axes[0].num + 1) * (axes[1].num + 1)
+    return bool(
+        cells > MOST_CELLS
+        or np.count_nonzero(inside) > MOST_NODES
+        or _terms(old, axes) > MOST_TERMS
+    )
+
+
+def _sampling(axes: Axes, dense: np.ndarray, top: float) -> Float[np.ndarray, " 2"]:
+    mass = np.exp(dense - top) * lattice_weights(axes)
+    return line_errors(axes, mass) / np.sum(mass)
+
+
+def _extended(space: Space, axes: Axes, there: np.ndarray) -> Axes | None:
+    """Axes made longer by half where mass lies at an end that is no wall; None if it does not."""
+    ends, out, changed = hull(there), list(axes), False
+    for k, axis in enumerate(axes):
+        at = (ends[k, 0] == 0, ends[k, 1] == axis.num)
+        beyond = [at[i] and not axis.walls[i] for i in range(2)]
+        if axis.num == 0 or not any(beyond):
+            continue
+        more = 0.5 * (axis.high - axis.low)
+        low, high = axis.low - more * beyond[0], axis.high + more * beyond[1]
+        # The spacing stays, as far as there is room.
+        num = axis.num + sum(beyond) * axis.num // 2
+        num = int(min(-(-num // 4) * 4, _LONGEST))
+        wide = _clipped(space, np.array([low, low]), np.array([high, high]), [num, num])
+        out[k], changed = wide[k], True
+    return (out[0], out[1]) if changed else None
+
+
+def _moved(axes: Axes, keep: np.ndarray) -> Axes | None:
+    """Axes cut where they are loose, and drawn together at walls; None if they are neither."""
+    ends, out, changed = hull(keep), list(axes), False
+    for k, axis in enumerate(axes):
+        if axis.num == 0:
+            continue
+        first, last = ends[k]
+        if last - first + 2 < _LOOSE * axis.num:
+            num = min(axis.num, _MOST_HINTED)
+            out[k] = axis.cut(max(first - 1, 0), min(last + 1, axis.num), num)
+            changed = True
+        elif not axis.drawn and (
+            (first == 0 and axis.walls[0]) or (last == axis.num and axis.walls[1])
+        ):
+            out[k], changed = axis._replace(drawn=True), True
+    return (out[0], out[1]) if changed else None
+
+
+def _finer_old(values: PlaneValues, old: Law, looked: Looked, target: float) -> Law | None:
+    """The old law on more nodes, along the axes where the sums over it miss; None if they do not."""
+    weights = lattice_weights(looked.axes)[looked.index[:, 0], looked.index[:, 1]]
+    masses = np.exp(looked.logs - np.max(looked.logs)) * weights
+    total = float(np.sum(masses))
+    if total == 0:
+        return None
+    errors = own_errors(looked.ratios) @ masses / total
+    want = (errors > 0.25 * target) & _several(old.axes)
+    if np.max(errors) <= 0.5 * target or not np.any(want):
+        return None
+    return refined(values, old, want)
+
+
+def refined(values: PlaneValues, law: Law, want: Bool[np.ndarray, " 2"]) -> Law | None:
+    """The same law on twice the nodes; None if there is no room."""
+    axes, mask = children(law.axes, law.kept, want)
+    sums = 1 if law.source is None else len(law.source.nodes)
+    cells = (axes[0].num + 1) * (axes[1].num + 1)
+    if np.count_nonzero(mask) > MOST_NODES or cells > MOST_CELLS or sums * cells > MOST_TERMS:
+        return None
+    looked = look(values, law.source, law.seen, axes, mask)
+    again = law_of(law.source, law.seen, looked, law.sampling, law.depth)
+    return again._replace(before=law.before) if again.code == _results.OK else None
+
+
+def _finished(
+    source: Source | None, seen: tuple[Seen, ...], looked: Looked, wanted: Wanted
+) -> Law:
+    """The law of the last look, on the nodes that hold mass."""
+    top = float(np.max(looked.logs))
+    if not np.isfinite(top):
+        return law_of(source, seen, looked, 0.0, wanted.depth)
+    stay = looked.logs > top - wanted.depth
+    weights = lattice_weights(looked.axes)[looked.index[:, 0], looked.index[:, 1]]
+    masses = np.exp(looked.logs - top) * weights
+    dropped = float(np.sum(masses[~stay]) / np.sum(masses))
+    sampling = float(np.sum(_sampling(looked.axes, _dense(looked), top))) + dropped
+    kept = Looked(looked.axes, looked.index[stay], looked.logs[stay], looked.ratios[:, stay])
+    return law_of(source, seen, kept, sampling, wanted.depth)

@@ -1,0 +1,139 @@
+"""Sums over old nodes: p(x_j) = sum_m v_m Q(u_m, x_j), and what comes with them."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from ...._statespace.model import Inputs
+from .values import PlaneValues
+
+# Rows of `Source.ratios`, and of the sums made with them: coarser lattices along both axes, the
+# error carried so far, and nodes beside which others were left out.
+HALF, QUARTER, CARRIED, EDGE = (0, 1), (2, 3), 4, 5
+RATIOS = 6
+# Single pairs of nodes are summed instead of whole matrices if fewer nodes than this share of the
+# matrix are wanted: measured, a pair costs about fifty times an entry of a product.
+_SPARSE = 0.02
+
+
+class Source(NamedTuple):
+    """A measure sum_m v_m delta(u_m) and the transition out of it, into step t.
+
+    `ratios` are, relative to v, the masses of coarser lattices, of the error carried so far, and of
+    nodes at the edge. `means` are f(u_m) for Gaussian noise.
+    """
+
+    nodes: Float[np.ndarray, "n 2"]
+    log_masses: Float[np.ndarray, " n"]
+    ratios: Float[np.ndarray, "r n"]  # r = 6; none of a law that no more steps follow
+    means: Float[np.ndarray, "n 2"] | None
+    t: int
+    row: Inputs
+
+
+def _axis_logs(values: PlaneValues, source: Source, axis: int, z: np.ndarray) -> np.ndarray:
+    if source.means is not None:
+        gap = z[None, :] - source.means[:, axis, None]
+        return -0.5 * np.square(gap) - 0.5 * np.log(2 * np.pi)
+    return values.axis_logs(axis, source.nodes, z, source.t, source.row)
+
+
+def _groups(ratios: Float[np.ndarray, "6 n"]) -> list[Int[np.ndarray, " k"]]:
+    """Nodes that are in the same of the coarser lattices."""
+    kind = (ratios[:4] > 0).T @ np.array([1, 2, 4, 8])
+    return [rows for rows in (np.flatnonzero(kind == k) for k in range(16)) if len(rows) > 0]
+
+
+def _shifted(logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    peak = np.max(logs, axis=0)
+    safe = np.where(np.isfinite(peak), peak, 0.0)
+    return np.exp(logs - safe[None, :]), safe
+
+
+def on_lattice(
+    values: PlaneValues,
+    source: Source,
+    axes: tuple[np.ndarray, np.ndarray],
+    index: Int[np.ndarray, "a 2"],
+) -> tuple[Float[np.ndarray, " a"], Float[np.ndarray, "6 a"]]:
+    """log p and its companions over p, at nodes of a lattice."""
+    if not values.space.separable:
+        points = np.stack([axes[0][index[:, 0]], axes[1][index[:, 1]]], axis=1)
+        return at_points(values, source, points)
+    first = _axis_logs(values, source, 0, axes[0]) + source.log_masses[:, None]
+    second = _axis_logs(values, source, 1, axes[1])
+    left, up = _shifted(first)
+    right, over = _shifted(second)
+    i, j = index[:, 0], index[:, 1]
+    groups = _groups(source.ratios)
+    sparse = len(index) < _SPARSE * len(axes[0]) * len(axes[1])
+    total, ratios = np.zeros(len(index)), np.zeros((RATIOS, len(index)))
+
+    def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        if sparse:
+            return np.einsum("ma,ma->a", a[:, i], b[:, j])
+        return (a.T @ b)[i, j]
+
+    for rows in groups:
+        part = product(left[rows], right[rows])
+        total += part
+        ratios[:4] += source.ratios[:4, rows[0], None] * part[None, :]
+    for row in (CARRIED, EDGE):
+        rows = np.flatnonzero(source.ratios[row])
+        if len(rows) > 0:
+            weighted = source.ratios[row, rows, None] * right[rows]
+            ratios[row] = product(left[rows], weighted)
+    with np.errstate(divide="ignore"):
+        log_p = np.log(total) + up[i] + over[j]
+    return log_p, ratios / np.where(total > 0, total, 1.0)[None, :]
+
+
+def at_points(
+    values: PlaneValues, source: Source, points: Float[np.ndarray, "a 2"]
+) -> tuple[Float[np.ndarray, " a"], Float[np.ndarray, "r a"]]:
+    """log p and its companions over p, anywhere."""
+    log_p, ratios = np.zeros(len(points)), np.zeros((len(source.ratios), len(points)))
+    size = values.blocks(len(source.nodes), len(points))
+    for k in range(0, len(points), size):
+        some = slice(k, k + size)
+        if source.means is None and not values.ssm.vectorized:
+            old = source.nodes, source.log_masses, source.ratios
+            log_p[some], ratios[:, some] = values.sums(old, points[some], source.t, source.row)
+            continue
+        shares, log_p[some] = shares_of(values, source, points[some])
+        ratios[:, some] = source.ratios @ shares
+    return log_p, ratios
+
+
+def shares_of(
+    values: PlaneValues, source: Source, points: Float[np.ndarray, "a 2"]
+) -> tuple[Float[np.ndarray, "n a"], Float[np.ndarray, " a"]]:
+    """v_m Q(u_m, x_j) / p(x_j) and log p(x_j)."""
+    if source.means is not None:
+        # Squares from the middle of the points: few digits are lost to their size.
+        middle = points.mean(axis=0)
+        a, b = source.means - middle, points - middle
+        logs = a @ b.T - 0.5 * np.sum(a * a, axis=1)[:, None]
+        logs -= 0.5 * np.sum(b * b, axis=1)[None, :] + np.log(2 * np.pi)
+    else:
+        logs = values.log_pairs(source.nodes, points, source.t, source.row)
+    terms, safe = _shifted(logs + source.log_masses[:, None])
+    total = terms.sum(axis=0)
+    with np.errstate(divide="ignore"):
+        return terms / np.where(total > 0, total, 1.0)[None, :], safe + np.log(total)
+
+
+def pulled(
+    values: PlaneValues,
+    source: Source,
+    points: Float[np.ndarray, "a 2"],
+    omega: Float[np.ndarray, " a"],
+) -> Float[np.ndarray, " n"]:
+    """v_m sum_j Q(u_m, x_j) omega_j / p(x_j): masses of old nodes, given those of new ones."""
+    out = np.zeros(len(source.nodes))
+    size = values.blocks(len(source.nodes), len(points))
+    for k in range(0, len(points), size):
+        some = slice(k, k + size)
+        out += shares_of(values, source, points[some])[0] @ omega[some]
+    return out

@@ -1,0 +1,235 @@
+"""Exact values of the densities of a model of two coordinates, in logs.
+
+Laws live in coordinates z with x = frame z. Additive Gaussian noise is isotropic there, so that
+sums over old nodes are matrix products.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ...._statespace.functions import as_vector, call
+from ...._statespace.model import (
+    AdditiveGaussian,
+    Inputs,
+    LinearGaussian,
+    StateSpaceModel,
+    log_observation_table,
+    log_prior_table,
+    log_transition_rows,
+    log_transition_table,
+)
+from ...compiled import call_compiled
+from ..tables import Seen
+
+# Points are filled up to powers of two times this: few sizes, few programs.
+_LEAST = 256
+# Pairs of points whose transition is evaluated at once.
+_PAIRS = 2**21
+
+
+class Start(NamedTuple):
+    """A Gaussian prior in the coordinates of the lattice."""
+
+    mean: Float[np.ndarray, " 2"]
+    sd: Float[np.ndarray, " 2"]
+
+
+class Space(NamedTuple):
+    """Coordinates and bounds.
+
+    Attributes:
+        frame: x = frame z.
+        low, high: walls in z; infinite where there are none.
+        start: the prior, if it is a Gaussian; its support is the box otherwise.
+        gaussian: the transition is f(u) plus isotropic unit noise in z.
+        separable: the transition is a product over the axes.
+    """
+
+    frame: Float[np.ndarray, "2 2"]
+    low: Float[np.ndarray, " 2"]
+    high: Float[np.ndarray, " 2"]
+    start: Start | None
+    gaussian: bool
+    separable: bool
+
+    @property
+    def log_det(self) -> float:
+        """log |det frame|."""
+        return float(np.linalg.slogdet(self.frame)[1])
+
+    def x_of(self, z: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, "n 2"]:
+        """User units."""
+        return z @ self.frame.T
+
+    def z_of(self, x: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, "n 2"]:
+        """Coordinates of the lattice."""
+        return np.linalg.solve(self.frame, np.asarray(x).T).T
+
+
+def space_of(ssm: StateSpaceModel) -> Space:
+    """A box that was given is honoured; one that was only simulated cuts nothing."""
+    low, high = np.asarray(ssm.state_box.lower), np.asarray(ssm.state_box.upper)
+    form = ssm.structure
+    if form is None:
+        scale = high - low
+        frame = np.diag(scale)
+        separable = ssm.log_transition_axis is not None
+        return Space(frame, low / scale, high / scale, None, False, separable)
+    noise = np.asarray(form.Q)
+    diagonal = noise[0, 1] == 0
+    if form.boxed and not diagonal:
+        # Walls along the axes of x, noise along others: no product.
+        frame, gaussian = np.diag(np.sqrt(np.diag(noise))), False
+    else:
+        frame, gaussian = np.linalg.cholesky(noise), True
+    walls = np.full(2, -np.inf), np.full(2, np.inf)
+    if form.boxed:
+        walls = low / np.diag(frame), high / np.diag(frame)
+    return Space(frame, *walls, _start_of(form, frame), gaussian, gaussian)
+
+
+def _start_of(form: AdditiveGaussian | LinearGaussian, frame: np.ndarray) -> Start | None:
+    known = isinstance(form, AdditiveGaussian) or (
+        form.prior is None and not form.prior_is_function
+    )
+    if form.m0 is None or form.P0 is None or not (known or not form.boxed):
+        return None
+    inverse = np.linalg.inv(frame)
+    spread = inverse @ np.asarray(form.P0) @ inverse.T
+    return Start(inverse @ np.asarray(form.m0), np.sqrt(np.maximum(np.diag(spread), 0.0)))
+
+
+def _prior(ssm: StateSpaceModel, x: Array) -> Array:
+    return log_prior_table(ssm, x)
+
+
+def _likelihood(ssm: StateSpaceModel, x: Array, y: Array, t: Array, row: Inputs) -> Array:
+    return log_observation_table(ssm, x, y, t, row)
+
+
+def _means(ssm: StateSpaceModel, u: Array, t: Array, row: Inputs) -> Array:
+    form = ssm.structure
+    if isinstance(form, LinearGaussian):
+        return u @ form.F.T + form.b
+    assert form is not None
+    return jax.vmap(lambda old: as_vector(call(form.f, old, t=t, inputs=row)))(u)
+
+
+def _pairs(ssm: StateSpaceModel, u: Array, x: Array, t: Array, row: Inputs) -> Array:
+    return log_transition_table(ssm, (0, 1), u, x, t, row)
+
+
+def _sums(
+    ssm: StateSpaceModel, u: Array, log_v: Array, ratios: Array, x: Array, t: Array, row: Inputs
+) -> tuple[Array, Array]:
+    logs = log_transition_table(ssm, (0, 1), u, x, t, row) + log_v[:, None]
+    logs = jnp.where(jnp.isnan(logs), -jnp.inf, logs)
+    peak = jnp.max(logs, axis=0)
+    safe = jnp.where(jnp.isfinite(peak), peak, 0.0)
+    terms = jnp.exp(logs - safe[None, :])
+    total = jnp.sum(terms, axis=0)
+    return safe + jnp.log(total), ratios @ terms / jnp.where(total > 0, total, 1.0)[None, :]
+
+
+def _axis_pairs(
+    ssm: StateSpaceModel, u: Array, x: Array, t: Array, row: Inputs, axis: int
+) -> Array:
+    return log_transition_table(ssm, (axis,), u, x, t, row)
+
+
+def _filled(x: np.ndarray) -> np.ndarray:
+    size = _LEAST
+    while size < len(x):
+        size *= 2
+    return np.concatenate([x, np.repeat(x[-1:], size - len(x), axis=0)])
+
+
+class PlaneValues:
+    """Values of a model, JAX or NumPy."""
+
+    def __init__(self, ssm: StateSpaceModel):
+        self.ssm = ssm
+        self.space = space_of(ssm)
+
+    def log_prior(self, z: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, " n"]:
+        """log p_0, as a density of z."""
+        x = self.space.x_of(z)
+        if self.ssm.vectorized:
+            out = log_prior_table(self.ssm, jnp.asarray(x))
+        else:
+            out = call_compiled(_prior, self.ssm, _filled(x))
+        return _no_nan(np.asarray(out)[: len(z)]) + self.space.log_det
+
+    def log_likelihood(self, z: Float[np.ndarray, "n 2"], seen: Seen) -> Float[np.ndarray, " n"]:
+        """log G(x_j, y)."""
+        x = self.space.x_of(z)
+        if self.ssm.vectorized:
+            ys = np.broadcast_to(seen.y, (len(x), len(seen.y)))
+            with np.errstate(all="ignore"):
+                out = call(self.ssm.log_observation, x, ys, t=seen.t, inputs=seen.row)
+        else:
+            out = call_compiled(_likelihood, self.ssm, _filled(x), seen.y, seen.t, seen.row)
+        return _no_nan(np.asarray(out, dtype=float)[: len(z)])
+
+    def means(self, z: Float[np.ndarray, "n 2"], t: int, row: Inputs) -> Float[np.ndarray, "n 2"]:
+        """f(u_m) in z, for Gaussian noise."""
+        out = call_compiled(_means, self.ssm, _filled(self.space.x_of(z)), t, row)
+        return self.space.z_of(np.asarray(out)[: len(z)])
+
+    def axis_logs(
+        self, axis: int, z: np.ndarray, new: Float[np.ndarray, " k"], t: int, row: Inputs
+    ) -> Float[np.ndarray, "n k"]:
+        """log Q_i(u_m, x_j), as a density of z_i, of a separable transition."""
+        scale = self.space.frame[axis, axis]
+        u, x = self.space.x_of(z), new[:, None] * scale
+        if self.ssm.vectorized:
+            rows, columns = np.repeat(u, len(x), axis=0), np.tile(x, (len(u), 1))
+            with np.errstate(all="ignore"):
+                out = log_transition_rows(self.ssm, (axis,), rows, columns, t)
+            out = np.asarray(out, dtype=float).reshape(len(u), len(x))
+        else:
+            args = (_filled(u), _filled(x), t, row)
+            out = np.asarray(call_compiled(_axis_pairs, self.ssm, *args, options=(axis,)))
+        return _no_nan(out[: len(z), : len(new)]) + np.log(scale)
+
+    def log_pairs(
+        self, z: np.ndarray, new: Float[np.ndarray, "k 2"], t: int, row: Inputs
+    ) -> Float[np.ndarray, "n k"]:
+        """log Q(u_m, x_j), as a density of z."""
+        u, x = self.space.x_of(z), self.space.x_of(new)
+        if self.ssm.vectorized:
+            rows, columns = np.repeat(u, len(x), axis=0), np.tile(x, (len(u), 1))
+            with np.errstate(all="ignore"):
+                out = log_transition_rows(self.ssm, (0, 1), rows, columns, t)
+            out = np.asarray(out, dtype=float).reshape(len(u), len(x))
+        else:
+            out = np.asarray(call_compiled(_pairs, self.ssm, _filled(u), _filled(x), t, row))
+        return _no_nan(out[: len(z), : len(new)]) + self.space.log_det
+
+    def sums(
+        self, old: tuple[np.ndarray, np.ndarray, np.ndarray], new: np.ndarray, t: int, row: Inputs
+    ) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, "r k"]]:
+        """log p(x_j), as a density of z, and sums with ratios over p, of a JAX model."""
+        z, log_masses, ratios = old
+        u, x = _filled(self.space.x_of(z)), _filled(self.space.x_of(new))
+        more = len(u) - len(z)
+        masses = np.concatenate([log_masses, np.full(more, -np.inf)])
+        wide = np.concatenate([ratios, np.zeros((len(ratios), more))], axis=1)
+        log_p, out = call_compiled(_sums, self.ssm, u, masses, wide, x, t, row)
+        num = len(new)
+        return np.asarray(log_p)[:num] + self.space.log_det, np.asarray(out)[:, :num]
+
+    def blocks(self, old: int, new: int) -> int:
+        """How many new points are evaluated at once."""
+        size = _LEAST
+        while 2 * size * old <= _PAIRS and size < new:
+            size *= 2
+        return size
+
+
+def _no_nan(logs: Any) -> np.ndarray:
+    return np.where(np.isnan(logs), -np.inf, logs)
