@@ -122,6 +122,31 @@ SCHEMAS = {
             "offset", "error", "local", "sampling", "code", "target", "before",
         ),
         _schema(
+            "plane model", f"{_INFERENCE}.adaptive.plane.model", "PlaneModel",
+            "ssm", "plan", "report",
+        ),
+        _schema(
+            "plane axis", f"{_INFERENCE}.adaptive.plane.axes", "Axis",
+            "low", "high", "num", "walls", "drawn",
+        ),
+        _schema(
+            "plane source", f"{_INFERENCE}.adaptive.plane.sums", "Source",
+            "nodes", "log_masses", "ratios", "means", "t", "row",
+        ),
+        _schema(
+            "plane law", f"{_INFERENCE}.adaptive.plane.law", "Law",
+            "source", "seen", "log_norm", "axes", "index", "log_masses", "shape", "offset", "error",
+            "local", "sampling", "edge", "code", "depth", "hint", "before",
+        ),
+        _schema("row of a series", f"{_INFERENCE}.adaptive.hosted", "Step", "t", "hops", "row", "y"),
+        _schema(
+            "plane link", f"{_INFERENCE}.adaptive.plane.chain", "Link",
+            "step", "law", "log_mass", "log_kept", "code",
+        ),
+        _schema(
+            "plane chain", f"{_INFERENCE}.adaptive.plane.chain", "Chain", "start", "links", "first",
+        ),
+        _schema(
             "midpoint axis", f"{_INFERENCE}.closed.midpoints", "MidpointAxis",
             "anchors", "half", "precision", "anchor_pairs", "half_pairs", "half_means",
             "quarter_means", "half_moments", "quarter_moments",
@@ -216,7 +241,7 @@ SCHEMAS = {
 # What a user may pass to `save`; the other kinds are parts of these.
 KINDS = (
     "box", "grid", "psd", "generalized psd", "pairwise psd", "blocks", "filter state",
-    "adaptive model", "model on nodes", "closed model", "exact model", "linearized mixture",
+    "adaptive model", "plane model", "model on nodes", "closed model", "exact model", "linearized mixture",
     "sensor mixture", "free model",
 )  # fmt: skip
 

@@ -58,12 +58,28 @@ def bent():
     )
 
 
+@cache
+def swing():
+    """A damped pendulum whose height is seen."""
+    return psd.additive_gaussian(
+        lambda x: jnp.stack([0.7 * x[0] + 0.3 * x[1], 0.7 * x[1] - 0.3 * jnp.sin(x[0])]),
+        lambda x: jnp.sin(x[0]),
+        [0.25, 0.25],
+        0.09,
+        [0.3, 0.0],
+        [0.25, 0.25],
+        state_box=([-4.0, -4.0], [4.0, 4.0]),
+        observation_box=([-3.0], [3.0]),
+    )
+
+
 _SEEN = (0.2, 0.5, 0.1, 0.6, 0.3)
 _COUNTS = (1.0, 2.0, 0.0, 1.0, 3.0)
 
 CASES = {
     "adaptive": Case(sine, "adaptive", 1e-2, _SEEN, accuracy=1e-4),
     "adaptive on R": Case(bent, "adaptive", 1e-2, _SEEN, accuracy=1e-4),
+    "adaptive in the plane": Case(swing, "adaptive", 1e-2, _SEEN, accuracy=1e-4),
     "nodes": Case(sine, "nodes", 1e-2, _SEEN, accuracy=1e-5),
     "nodes joint": Case(sine, psd.engines.Nodes(observation="joint"), 1e-2, _SEEN, accuracy=1e-5),
     "closed": Case(sine, "closed", 1e-2, _SEEN),

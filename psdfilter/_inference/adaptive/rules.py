@@ -125,15 +125,17 @@ def _binomial(n: int, k: int) -> float:
 LEAST_SHARE = 0.05
 
 
-def embedded_error(fine: np.ndarray, coarse: np.ndarray) -> np.ndarray:
+def embedded_error(
+    fine: np.ndarray, coarse: np.ndarray, least: float = LEAST_SHARE
+) -> np.ndarray:
     """d rho / (1 - rho), rho = d / d': the error of a rule from two differences of nested rules.
 
     d = |I_h - I_2h| is the error of the coarser rule, d' = |I_2h - I_4h| that of the coarsest;
     their ratio goes on. Never more than d, which it is for rules that do not converge, and not less
-    than a share of it.
+    than the share `least` of it.
     """
     d, other = np.abs(fine), np.abs(coarse)
     # rho >= 1/2: d rho / (1 - rho) >= d
     rho = np.minimum(d, other) / np.maximum(other, 1e-290)
     ratio = np.where(rho < 0.5, rho / (1 - np.minimum(rho, 0.5)), 1.0)
-    return d * np.maximum(ratio, LEAST_SHARE)
+    return d * np.maximum(ratio, least)

@@ -10,7 +10,7 @@ from ...._statespace.model import Inputs
 from ..rules import embedded_error
 from ..state import together
 from ..tables import Seen
-from .axes import Axes, Axis, is_edge
+from .axes import LEAST_SHARE, Axes, Axis, is_edge
 from .sums import CARRIED, EDGE, HALF, QUARTER, RATIOS, Source, at_points, on_lattice
 from .values import PlaneValues
 
@@ -41,6 +41,7 @@ class Law(NamedTuple):
     edge: float
     code: int
     depth: float  # nats below the highest value that are kept
+    hint: tuple[int, int] = (0, 0)  # intervals that the next law may begin with
     before: "Law | None" = None  # an intermediate law, where several transitions came at once
 
     @property
@@ -155,7 +156,7 @@ def no_nan(logs: np.ndarray) -> np.ndarray:
 def own_errors(ratios: Float[np.ndarray, "6 n"]) -> Float[np.ndarray, "2 n"]:
     """Errors of sums over old nodes, relative to them, by axis."""
     half, quarter = ratios[list(HALF)], ratios[list(QUARTER)]
-    return embedded_error(1 - half, half - quarter)
+    return embedded_error(1 - half, half - quarter, LEAST_SHARE)
 
 
 def log_law(

@@ -11,8 +11,8 @@ from .chain import started
 from .known import plane_values
 from .smooth import forecast
 
-# The prior and a state after it are looked at, roughly: no number of the filter rests on it.
-_STEPS, _ROUGH = 1, 1e-2
+# The prior and a few states after it are looked at, roughly: no number of the filter rests on it.
+_STEPS, _ROUGH = 3, 1e-2
 _LARGE_LEAK = 0.05
 
 

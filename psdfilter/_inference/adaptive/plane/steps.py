@@ -33,6 +33,9 @@ _FIRST_OF_BOX = 32
 MOST_CELLS, MOST_NODES, MOST_TERMS = 2_000_000, 30_000, 3e9
 # Nodes above which a law is first looked for with a quarter of them.
 _MANY = 1000
+# Half of the nodes are enough for the next law if half of those before erred by no more than this
+# share of the target.
+_IDLE = 0.1
 # Looks at one step: a precise sensor takes one for every factor of eight, an outlier one for every
 # half window.
 _LOOKS = 60
@@ -56,7 +59,7 @@ def depth_for(target: float) -> float:
     return float(np.log(1e3 / target))
 
 
-def first_axes(space: Space, source: Source | None, depth: float, hint: Axes | None) -> Axes:
+def first_axes(space: Space, source: Source | None, depth: float, hint: tuple[int, int]) -> Axes:
     """Wherever the law may be before an observation narrows it."""
     if source is None:
         return _start_axes(space, depth)
@@ -68,8 +71,7 @@ def first_axes(space: Space, source: Source | None, depth: float, hint: Axes | N
     reach = np.sqrt(2 * gap[used])[:, None]
     low = np.min(source.means[used] - reach, axis=0)
     high = np.max(source.means[used] + reach, axis=0)
-    num = [int(np.clip(a.num, _FIRST, _MOST_HINTED)) for a in hint or ()] or [_FIRST, _FIRST]
-    return _clipped(space, low, high, num)
+    return _clipped(space, low, high, [int(np.clip(n, _FIRST, _MOST_HINTED)) for n in hint])
 
 
 def _start_axes(space: Space, depth: float) -> Axes:
@@ -115,7 +117,7 @@ def build(
         The old law, on more nodes if the new one needed them, and the new law.
     """
     source = None if old is None else old.as_source(values, *step)
-    axes = first_axes(values.space, source, wanted.depth, None if old is None else old.axes)
+    axes = first_axes(values.space, source, wanted.depth, (0, 0) if old is None else old.hint)
     mask = np.ones(shape_of(axes), bool)
     rough = None if source is None else thinned(source)
     for _ in range(_LOOKS):
@@ -152,7 +154,20 @@ def build(
         if rough is None:
             break
         rough, mask = None, dilated(keep)
-    return old, _finished(source, seen, looked, wanted)
+    law = _finished(source, seen, looked, wanted)
+    return old, law._replace(hint=_hint(law, old, looked, wanted.target))
+
+
+def _hint(law: Law, old: Law | None, looked: Looked, target: float) -> tuple[int, int]:
+    """Intervals for the law after this one: half of these if half of the old nodes were enough."""
+    num = [axis.num for axis in law.axes]
+    if old is None:
+        return num[0], num[1]
+    masses = _shares(looked)
+    for k in range(2):
+        if float(np.abs(1 - looked.ratios[HALF[k]]) @ masses) < _IDLE * target:
+            num[k] = min(num[k], old.axes[k].num // 8 * 4)
+    return num[0], num[1]
 
 
 def thinned(source: Source) -> Source | None:
@@ -238,14 +253,19 @@ def _moved(axes: Axes, keep: np.ndarray) -> Axes | None:
     return (out[0], out[1]) if changed else None
 
 
+def _shares(looked: Looked) -> Float[np.ndarray, " n"]:
+    """Shares of the nodes in the mass of a look; zero if there is none."""
+    top = float(np.max(looked.logs))
+    if not np.isfinite(top):
+        return np.zeros(len(looked.logs))
+    weights = lattice_weights(looked.axes)[looked.index[:, 0], looked.index[:, 1]]
+    masses = np.exp(looked.logs - top) * weights
+    return masses / max(float(np.sum(masses)), 1e-300)
+
+
 def _finer_old(values: PlaneValues, old: Law, looked: Looked, target: float) -> Law | None:
     """The old law on more nodes, along the axes where the sums over it miss; None if they do not."""
-    weights = lattice_weights(looked.axes)[looked.index[:, 0], looked.index[:, 1]]
-    masses = np.exp(looked.logs - np.max(looked.logs)) * weights
-    total = float(np.sum(masses))
-    if total == 0:
-        return None
-    errors = own_errors(looked.ratios) @ masses / total
+    errors = own_errors(looked.ratios) @ _shares(looked)
     want = (errors > 0.25 * target) & _several(old.axes)
     if np.max(errors) <= 0.5 * target or not np.any(want):
         return None
