@@ -11,7 +11,7 @@ from ..rules import embedded_error
 from ..state import together
 from ..tables import Seen
 from .axes import LEAST_SHARE, Axes, Axis, is_edge
-from .sums import CARRIED, EDGE, HALF, QUARTER, RATIOS, Source, at_points, on_lattice
+from .sums import CARRIED, EDGE, HALF, QUARTER, RATIOS, Source, log_sums, on_lattice
 from .values import PlaneValues
 
 # Mass left out beside a node at the edge, over that of the node: of densities that fall by a factor
@@ -166,7 +166,7 @@ def log_law(
     logs = likelihoods(values, law.seen, points)
     if law.source is None:
         return no_nan(logs + values.log_prior(points)) - law.log_norm
-    return no_nan(logs + at_points(values, law.source, points)[0]) - law.log_norm
+    return no_nan(logs + log_sums(values, law.source, points)) - law.log_norm
 
 
 def law_of(

@@ -16,7 +16,7 @@ from . import answers
 from .density import PlaneDensity, PlaneSink
 from .known import plane_values
 from .law import Law
-from .sums import at_points
+from .sums import log_sums
 
 
 class PlaneLaws(AbstractLaws):
@@ -82,7 +82,7 @@ class PlaneLaws(AbstractLaws):
                 "density of a smoother is known where one transition follows, and several follow "
                 f"index {t}: give the times in between as rows of NaN, or use quantile or cdf"
             )
-        log_p = at_points(plane_values(self.ssm), after.source, after.nodes)[0]
+        log_p = log_sums(plane_values(self.ssm), after.source, after.nodes)
         sink = PlaneSink(after.nodes, after.log_masses - log_p, after.source.t, after.source.row)
         return PlaneDensity(self.ssm, self.filtered[t], sink)
 

@@ -30,7 +30,7 @@ _MOST_HINTED = 64
 # Those of a first look at a box, of which nobody knows where in it the law is.
 _FIRST_OF_BOX = 32
 # Most nodes of a lattice, of those that hold mass, and most terms of a sum: a step of seconds.
-MOST_CELLS, MOST_NODES, MOST_TERMS = 2_000_000, 30_000, 3e9
+MOST_CELLS, MOST_NODES, MOST_TERMS = 2_000_000, 20_000, 1e9
 # Nodes above which a law is first looked for with a quarter of them.
 _MANY = 1000
 # Half of the nodes are enough for the next law if half of those before erred by no more than this

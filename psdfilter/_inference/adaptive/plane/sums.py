@@ -2,11 +2,13 @@
 
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Array, Float, Int
 
 from ...._statespace.model import Inputs
-from .values import PlaneValues
+from .values import PlaneValues, filled
 
 # Rows of `Source.ratios`, and of the sums made with them: coarser lattices along both axes, the
 # error carried so far, and nodes beside which others were left out.
@@ -104,6 +106,34 @@ def at_points(
         shares, log_p[some] = shares_of(values, source, points[some])
         ratios[:, some] = source.ratios @ shares
     return log_p, ratios
+
+
+@jax.jit
+def _gaussian_logs(means: Array, log_masses: Array, points: Array) -> Array:
+    """log sum_m v_m N(x_j; c_m, I)."""
+    logs = means @ points.T - 0.5 * jnp.sum(means * means, axis=1)[:, None] + log_masses[:, None]
+    peak = jnp.max(logs, axis=0)
+    safe = jnp.where(jnp.isfinite(peak), peak, 0.0)
+    sums = jnp.log(jnp.sum(jnp.exp(logs - safe[None, :]), axis=0)) + safe
+    return sums - 0.5 * jnp.sum(points * points, axis=1) - jnp.log(2 * jnp.pi)
+
+
+def log_sums(
+    values: PlaneValues, source: Source, points: Float[np.ndarray, "a 2"]
+) -> Float[np.ndarray, " a"]:
+    """log p alone, anywhere."""
+    if source.means is None:
+        return at_points(values, source._replace(ratios=source.ratios[:0]), points)[0]
+    out, size = np.zeros(len(points)), values.blocks(len(source.nodes), len(points))
+    # Squares from the middle of the points: few digits are lost to their size.
+    middle = points.mean(axis=0)
+    means = filled(source.means - middle)
+    more = len(means) - len(source.means)
+    masses = np.concatenate([source.log_masses, np.full(more, -np.inf)])
+    for k in range(0, len(points), size):
+        some = points[k : k + size] - middle
+        out[k : k + size] = np.asarray(_gaussian_logs(means, masses, filled(some)))[: len(some)]
+    return out
 
 
 def shares_of(

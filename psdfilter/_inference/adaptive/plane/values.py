@@ -141,7 +141,8 @@ def _axis_pairs(
     return log_transition_table(ssm, (axis,), u, x, t, row)
 
 
-def _filled(x: np.ndarray) -> np.ndarray:
+def filled(x: np.ndarray) -> np.ndarray:
+    """Points filled up to one of few sizes."""
     size = _LEAST
     while size < len(x):
         size *= 2
@@ -161,7 +162,7 @@ class PlaneValues:
         if self.ssm.vectorized:
             out = log_prior_table(self.ssm, jnp.asarray(x))
         else:
-            out = call_compiled(_prior, self.ssm, _filled(x))
+            out = call_compiled(_prior, self.ssm, filled(x))
         return _no_nan(np.asarray(out)[: len(z)]) + self.space.log_det
 
     def log_likelihood(self, z: Float[np.ndarray, "n 2"], seen: Seen) -> Float[np.ndarray, " n"]:
@@ -172,12 +173,12 @@ class PlaneValues:
             with np.errstate(all="ignore"):
                 out = call(self.ssm.log_observation, x, ys, t=seen.t, inputs=seen.row)
         else:
-            out = call_compiled(_likelihood, self.ssm, _filled(x), seen.y, seen.t, seen.row)
+            out = call_compiled(_likelihood, self.ssm, filled(x), seen.y, seen.t, seen.row)
         return _no_nan(np.asarray(out, dtype=float)[: len(z)])
 
     def means(self, z: Float[np.ndarray, "n 2"], t: int, row: Inputs) -> Float[np.ndarray, "n 2"]:
         """f(u_m) in z, for Gaussian noise."""
-        out = call_compiled(_means, self.ssm, _filled(self.space.x_of(z)), t, row)
+        out = call_compiled(_means, self.ssm, filled(self.space.x_of(z)), t, row)
         return self.space.z_of(np.asarray(out)[: len(z)])
 
     def axis_logs(
@@ -192,7 +193,7 @@ class PlaneValues:
                 out = log_transition_rows(self.ssm, (axis,), rows, columns, t)
             out = np.asarray(out, dtype=float).reshape(len(u), len(x))
         else:
-            args = (_filled(u), _filled(x), t, row)
+            args = (filled(u), filled(x), t, row)
             out = np.asarray(call_compiled(_axis_pairs, self.ssm, *args, options=(axis,)))
         return _no_nan(out[: len(z), : len(new)]) + np.log(scale)
 
@@ -207,7 +208,7 @@ class PlaneValues:
                 out = log_transition_rows(self.ssm, (0, 1), rows, columns, t)
             out = np.asarray(out, dtype=float).reshape(len(u), len(x))
         else:
-            out = np.asarray(call_compiled(_pairs, self.ssm, _filled(u), _filled(x), t, row))
+            out = np.asarray(call_compiled(_pairs, self.ssm, filled(u), filled(x), t, row))
         return _no_nan(out[: len(z), : len(new)]) + self.space.log_det
 
     def sums(
@@ -215,7 +216,7 @@ class PlaneValues:
     ) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, "r k"]]:
         """log p(x_j), as a density of z, and sums with ratios over p, of a JAX model."""
         z, log_masses, ratios = old
-        u, x = _filled(self.space.x_of(z)), _filled(self.space.x_of(new))
+        u, x = filled(self.space.x_of(z)), filled(self.space.x_of(new))
         more = len(u) - len(z)
         masses = np.concatenate([log_masses, np.full(more, -np.inf)])
         wide = np.concatenate([ratios, np.zeros((len(ratios), more))], axis=1)
