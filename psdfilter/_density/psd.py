@@ -94,7 +94,24 @@ def over_points(f: AbstractDensity, x: Float[Array, "... d"], what: str) -> Arra
     return values.reshape(*x.shape[:-1], *values.shape[1:])
 
 
-class GaussianPSD(AbstractDensity):
+class AbstractFactored(AbstractDensity):
+    """A density whose weight matrix A = exp(log_scale) L L' is kept as its factor L."""
+
+    factor: eqx.AbstractVar[Float[Array, "m r"]]
+    log_scale: eqx.AbstractVar[Float[Array, ""]]
+
+    @property
+    def rank(self) -> int:
+        """Number of columns of the factor."""
+        return self.factor.shape[-1]
+
+    @property
+    def weights(self) -> Float[Array, "m m"]:
+        """A = exp(log_scale) L L'."""
+        return jnp.exp(self.log_scale) * self.factor @ self.factor.T
+
+
+class GaussianPSD(AbstractFactored):
     """f(x) = exp(log_scale) |L' k(x)|^2,  k_i(x) = exp(-sum_l eta_l (x_l - X_il)^2).
 
     The weight matrix A = L L' is kept as its factor, so that f is never negative. `anchors` is an
@@ -148,16 +165,6 @@ class GaussianPSD(AbstractDensity):
     def order(self) -> int:
         """Number of anchors m."""
         return num_points(self.anchors)
-
-    @property
-    def rank(self) -> int:
-        """Number of columns of the factor."""
-        return self.factor.shape[-1]
-
-    @property
-    def weights(self) -> Float[Array, "m m"]:
-        """A = exp(log_scale) L L'."""
-        return jnp.exp(self.log_scale) * self.factor @ self.factor.T
 
     def _demands(self, name: str) -> list[Demand]:
         xp, eta = looked_at(self.precision)

@@ -29,9 +29,10 @@ class AbstractEngine(eqx.Module):
     def refusal(self, ssm: StateSpaceModel, tol: float) -> str | None:
         """Why the engine cannot serve a model, as the end of a sentence; None if it can."""
 
-    @abstractmethod
     def choice(self, ssm: StateSpaceModel, tol: float) -> str | None:
         """Why the engine should be chosen for a model by itself; None if it should not."""
+        del ssm, tol
+        return None
 
     @abstractmethod
     def learn(

@@ -75,7 +75,8 @@ def forecast(
         at, rows = post.series.steps[last:], jax.tree.map(lambda a: a[last:], post.series.rows)
         summary = Moments(post.mean[last:], post.covariance[last:])
         zero, fine = jnp.zeros(1), jnp.zeros(1, int)
-        return Forecast(own, summary, LastLaw(post.laws, post.series.num), at, rows, zero, fine)
+        law = LastLaw(post.laws, post.series.num)
+        return Forecast(summary, law, own, at, rows, zero, fine)
     out = own.ahead(post.trace.last, at, rows)
     return Forecast(
         model=own,
