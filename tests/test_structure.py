@@ -126,3 +126,15 @@ def test_drivers_name_no_engine():
         path = ROOT / "_inference" / f"{name}.py"
         targets = {t[1] for t in imported(path, ("_inference", name)) if t[0] == "_inference"}
         assert not targets & {"nodes", "closed", "exact", "mixture", "free", "gaussian"}
+
+
+def test_files_and_functions_stay_small():
+    large = []
+    for path, parts in modules():
+        text = path.read_text()
+        if text.count("\n") > 400:
+            large.append(".".join(parts))
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno >= 80:
+                large.append(f"{'.'.join(parts)}.{node.name}")
+    assert not large

@@ -13,7 +13,7 @@ from .blocks import GaussianBlocks
 from .box import Box
 from .canonical import Generalized, log_box_integrals, log_pair_integrals
 from .generalized import GeneralizedGaussianPSD, PairwiseGaussianPSD
-from .operations import BoxLike, as_model, uncoupled, verified_model
+from .mass import BoxLike, as_model, uncoupled, verified_model
 from .pairs import apply_kronecker, joint_matrices, pair_integrals
 from .psd import GaussianPSD
 

@@ -20,7 +20,8 @@ from .anchors import TensorGrid
 from .box import Box
 from .conversions import PSDModel, with_precisions
 from .generalized import pairwise
-from .operations import BoxLike, Model, as_model, optional_box, positive_mass, verified_model
+from .mass import BoxLike, as_model, optional_box, positive_mass, verified_model
+from .operations import Model
 from .psd import GaussianPSD, over_points
 from .support import effective_box
 
