@@ -1,13 +1,12 @@
 """Gaussian PSD models with one diagonal precision for all anchors."""
 
 from abc import abstractmethod
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from .. import _results
 from .._checks import (
@@ -195,7 +194,7 @@ def as_precision(name: str, precision: Numbers, dim: int) -> Float[Array, " d"]:
     return eta
 
 
-def finite_squares(factor: Float[Array, "m r"]) -> Any:
+def finite_squares(factor: Float[Array, "m r"]) -> Bool[Array, ""] | np.bool_:
     """Whether the weights L L' are finite."""
     xp, values = looked_at(factor)
     with np.errstate(over="ignore", invalid="ignore"):

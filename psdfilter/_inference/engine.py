@@ -1,7 +1,7 @@
 """What an engine is: options as a value, whether it can serve a model, and how it learns one."""
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 from jaxtyping import Array, Float
@@ -51,7 +51,7 @@ class AbstractEngine(eqx.Module):
         del model, series, trace
         raise NotOffered(self.name, Ability.ERRORS)
 
-    def certify(self, model: AbstractModel, series: Series, trace: Trace) -> Any:
+    def certify(self, model: AbstractModel, series: Series, trace: Trace) -> object:
         """What can be proved about the error, if that is on offer."""
         del model, series, trace
         raise NotOffered(self.name, Ability.CERTIFICATE)

@@ -1,14 +1,13 @@
 """The laws of states and observations after the data."""
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._checks import as_count
+from .._checks import Numbers, as_count
 from .._density.psd import AbstractDensity
 from .._statespace.model import Inputs
 from .ability import Ability
@@ -34,7 +33,7 @@ class LastLaw(AbstractLaws):
         """Of the last time."""
         return self.several.cdfs(jnp.broadcast_to(x, (self.num, x.shape[1])))[-1:]
 
-    def expectations(self, fn: Callable[[Array], Any]) -> Array:
+    def expectations(self, fn: Callable[[Array], Numbers]) -> Array:
         """Of the last time."""
         return self.several.expectations(fn)[-1:]
 

@@ -1,7 +1,5 @@
 """What inference returns, one class for each question: summaries at hand, the rest when asked."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +11,7 @@ from .._density.moments import mode as mode_of
 from .._density.psd import AbstractDensity
 from .._statespace.model import Inputs
 from .ability import Ability
+from .certificate.certificate import Certificate
 from .laws import AbstractLaws, checked_index
 from .model import AbstractModel
 from .registry import engine_of, require
@@ -161,10 +160,12 @@ class Posterior(AbstractResult):
         return jnp.max(self.error_estimates)
 
     @property
-    def certificate(self) -> Any:
+    def certificate(self) -> Certificate:
         """What can be proved about the error, and what can be estimated; see the guide."""
         require(self.model, Ability.CERTIFICATE)
-        return engine_of(self.model).certify(self.model, self.series, self._kept())
+        found = engine_of(self.model).certify(self.model, self.series, self._kept())
+        assert isinstance(found, Certificate)
+        return found
 
     @property
     def facts(self) -> dict[str, float | str]:

@@ -62,7 +62,7 @@ class AbstractResult(eqx.Module):
         points = points if points.ndim == 2 else points.reshape(1, -1)
         return self.laws.cdfs(jnp.broadcast_to(points, self.mean.shape))
 
-    def expect(self, fn: Callable[[Array], Any]) -> Array:
+    def expect(self, fn: Callable[[Array], Numbers]) -> Array:
         """E[fn(x_t)] for every t; fn takes one state (d,)."""
         return self.laws.expectations(fn)
 

@@ -9,13 +9,12 @@ needs hundreds: the components turn with the ridge x = m(u).
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import ArrayLike, Float
+from jaxtyping import ArrayLike, Float, PRNGKeyArray
 
 from .._checks import Numbers, as_axes, as_count, as_key
 from .._density.anchors import TensorGrid
@@ -131,7 +130,7 @@ def learn_generalized(
     loss: str = "root",
     method: str = "levenberg-marquardt",
     num_starts: int = 1,
-    key: Any = None,
+    key: PRNGKeyArray | None = None,
     points: Numbers | TensorGrid | None = None,
     max_steps: int | None = None,
     log: bool = False,
@@ -283,13 +282,13 @@ def _in_user_units(best: _Run, box: Box, log_peak: float) -> GeneralizedGaussian
     return GeneralizedGaussianPSD(amplitudes, precision, linear, offset, log_peak)
 
 
-def _as_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
+def _as_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
     return value
 
 
-def _as_keys(key: Any, num: int) -> Any:
+def _as_keys(key: PRNGKeyArray | None, num: int) -> Sequence[PRNGKeyArray] | PRNGKeyArray:
     if num == 0:
         return ()
     if key is None:

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 from scipy.spatial.distance import cdist
 
 from .._checks import as_count, as_key
@@ -41,7 +41,7 @@ class Design:
     precision: Float[Array, " d"] | None
     ridge: float | None
     tol: float | None
-    key: Any
+    key: PRNGKeyArray | None
     num_anchors: int | None = None
     num_points: int | None = None
     solver: str = "dense"

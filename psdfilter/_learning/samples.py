@@ -2,7 +2,6 @@
 
 import time
 from math import prod
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -155,7 +154,7 @@ def learn_conditional(
     return _learn(z, box_u.dim, joint, precision, ridge, limits, progress, start)
 
 
-def _as_samples(name: str, samples: Any, box: Box) -> Float[np.ndarray, "n d"]:
+def _as_samples(name: str, samples: ArrayLike, box: Box) -> Float[np.ndarray, "n d"]:
     """Samples in unit coordinates."""
     try:
         array = np.asarray(samples, dtype=float)

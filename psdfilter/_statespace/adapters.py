@@ -35,8 +35,8 @@ BoxLike = Box | tuple[Numbers, Numbers]
 
 
 def additive_gaussian(
-    f: Callable[..., Any],
-    h: Callable[..., Any],
+    f: Callable[..., Numbers],
+    h: Callable[..., Numbers],
     Q: Numbers,
     R: Numbers,
     m0: Numbers,
@@ -125,8 +125,8 @@ def linear_gaussian(
     *,
     b: Numbers | None = None,
     d: Numbers | None = None,
-    prior: AbstractDensity | Callable[..., Any] | None = None,
-    log_observation: Callable[..., Any] | None = None,
+    prior: AbstractDensity | Callable[..., Numbers] | None = None,
+    log_observation: Callable[..., Numbers] | None = None,
     state_box: BoxLike | None = None,
     observation_box: BoxLike | None = None,
     horizon: int = 100,
@@ -217,7 +217,7 @@ def _observation_parts(h: AbstractFunction, noise: Noise) -> dict[str, Any]:
 
 
 def _check_map(
-    name: str, fn: Callable[..., Any], x: Array, size: int | None, inputs: Inputs
+    name: str, fn: Callable[..., Numbers], x: Array, size: int | None, inputs: Inputs
 ) -> int:
     """The length of fn(x), compared with `size`; 1 for a function that cannot be called yet."""
     if inputs is None and requires(fn, "inputs"):
@@ -285,7 +285,7 @@ def _as_sensor(
     H: Numbers | None,
     R: Numbers | None,
     d: Numbers | None,
-    log_observation: Callable[..., Any] | None,
+    log_observation: Callable[..., Numbers] | None,
     dim: int,
 ) -> _Sensor:
     if log_observation is not None:
@@ -301,8 +301,12 @@ def _as_sensor(
 
 
 def _as_prior(
-    prior: Any, m0: Numbers | None, P0: Numbers | None, dim: int, state_box: Any
-) -> tuple[Array | None, Noise | None, Callable[..., Any]]:
+    prior: AbstractDensity | Callable[..., Numbers] | None,
+    m0: Numbers | None,
+    P0: Numbers | None,
+    dim: int,
+    state_box: BoxLike | None,
+) -> tuple[Array | None, Noise | None, Callable[..., Numbers]]:
     """Mean and covariance of the prior as far as they are known, and its log-density."""
     if isinstance(prior, AbstractDensity):
         if prior.dim != dim:

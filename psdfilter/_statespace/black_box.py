@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from .._density.box import Box, as_box
 from .adapters import BoxLike
@@ -90,7 +90,7 @@ class _Wrapped:
     def _out(self, points: np.ndarray) -> np.ndarray:
         return points[:, 0] if self.flat else points
 
-    def _in(self, states: Any) -> np.ndarray:
+    def _in(self, states: Array | np.ndarray) -> np.ndarray:
         return np.asarray(states, dtype=float).reshape(-1, self.dim)
 
     def log_prior(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:

@@ -38,7 +38,7 @@ SUP_MARGIN, MIN_MARGIN = 1.25, 1.05
 _BLOCK = 4_000_000
 
 Values = Float[np.ndarray, "t n"]
-Axes = Sequence[Any]  # of unit coordinates, one array each
+Axes = Sequence[Array | np.ndarray]  # of unit coordinates, one array each
 
 
 class Step(NamedTuple):

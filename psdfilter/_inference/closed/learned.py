@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ..._checks import Numbers
 from ..._density.anchors import TensorGrid
 from ..._density.box import Box
 from ..._density.conversions import change_units
@@ -21,6 +22,8 @@ from ..nodes.filled import Filled
 from ..nodes.filtered import observation_fits
 from ..series import Series, as_series
 from ..sizing.plan import AxisRegression
+
+T = TypeVar("T")
 
 
 class Kernel(NamedTuple):
@@ -64,7 +67,7 @@ def join_factors(
 
 
 def root_square(
-    regressions: tuple[AxisRegression, ...], coefficients: Array, log_scale: Any = 0.0
+    regressions: tuple[AxisRegression, ...], coefficients: Array, log_scale: Numbers = 0.0
 ) -> GaussianPSD:
     """|c' k(x)|^2 exp(log_scale) on the tensor grid of the regressions."""
     grid = TensorGrid([r.anchors for r in regressions])
@@ -201,5 +204,5 @@ def _factors(filled: Filled, t: int, row: Inputs) -> tuple[GaussianPSD, ...]:
     return filled.transition_density(t, row)
 
 
-def _jit_unless_black_box(filled: Filled, fn: Callable[..., Any]) -> Callable[..., Any]:
+def _jit_unless_black_box(filled: Filled, fn: Callable[..., T]) -> Callable[..., T]:
     return fn if filled.ssm.vectorized else eqx.filter_jit(fn)

@@ -1,7 +1,6 @@
 """Which directions of the state an observation density depends on."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,7 @@ MAX_MEASURED = 3
 _STATES, _ROWS = 48, 12
 
 
-def measured_coordinates(name: str, axes: Any, dim: int) -> np.ndarray:
+def measured_coordinates(name: str, axes: int | Sequence[int], dim: int) -> np.ndarray:
     """The unit vectors of coordinates that the user has named, (d, q)."""
     chosen = np.atleast_1d(np.asarray(axes, dtype=int))
     if chosen.ndim != 1 or not 1 <= chosen.size <= MAX_MEASURED:
@@ -27,12 +26,12 @@ def measured_coordinates(name: str, axes: Any, dim: int) -> np.ndarray:
 
 
 def measured_directions(
-    log_observation: Callable[..., Any],
+    log_observation: Callable[..., Array],
     prior: Mixture,
     dynamics: Dynamics,
     ys: np.ndarray,
     steps: np.ndarray,
-    rows: Any,
+    rows: Inputs,
 ) -> np.ndarray:
     """V (d, q) with G(x, y) a function of V'x, from gradients of log G at typical states.
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ... import _results
-from ..._checks import is_traced
+from ..._checks import Numbers, is_traced
 from ..._statespace.functions import AbstractFunction, Time, call
 from ..._statespace.model import Inputs, LinearGaussian, StateSpaceModel
 from ..ability import Ability, NotOffered
@@ -54,7 +54,7 @@ class Setup(eqx.Module):
         return lambda x: _scalar(call(self.log_observation, x, y, t=t, inputs=row))
 
 
-def _scalar(value: Any) -> Array:
+def _scalar(value: Numbers) -> Array:
     return jnp.asarray(value, dtype=jnp.float64).reshape(())
 
 
@@ -278,7 +278,7 @@ _predict = jax.jit(predict_bank)
 
 @partial(jax.jit, static_argnums=4)
 def _run(prior: Mixture, dynamics: Dynamics, series: Series, setup: Setup, keep: bool) -> BankRun:
-    def step(mixture: Mixture, at: Any):
+    def step(mixture: Mixture, at: tuple[Array, Array, Array, Inputs]):
         y, t, hops, row = at
         mixture = _move_hops(mixture, dynamics, hops, series.regular)
         mixture, record = correct_mixture(mixture, y, t, row, setup)
