@@ -64,7 +64,7 @@ def compress_with_loss(
     """
     if isinstance(f, GaussianBlocks):
         raise ValueError("f must be a PSD model, got GaussianBlocks: compress generalize(f)")
-    as_model("f", f)
+    _ = as_model("f", f)
     if order is None and rank is None:
         raise ValueError("order or rank must be given")
     f, domain = verified_model(f, box)  # pyright: ignore[reportAssignmentType]

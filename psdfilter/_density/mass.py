@@ -143,7 +143,7 @@ def normalize(f: SameModel, box: BoxLike | None = None) -> SameModel:
 
 def scale(f: SameModel, log_factor: Numbers) -> SameModel:
     """exp(log_factor) f."""
-    as_model("f", f)
+    _ = as_model("f", f)
     return scaled(*verified(f=f, log_factor=as_floats("log_factor", log_factor, ndim=0)))
 
 

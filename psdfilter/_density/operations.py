@@ -54,7 +54,7 @@ def _partial(
 
 def partial(f: SameModel, axes: int | Sequence[int], values: Numbers) -> SameModel:
     """f with the coordinates `axes` fixed at `values`, a model of the other coordinates."""
-    as_model("f", f)
+    _ = as_model("f", f)
     fixed = as_axes("axes", axes, f.dim)
     at = _as_values("values", values, len(fixed))
     rest = tuple(a for a in range(f.dim) if a not in fixed)
@@ -319,7 +319,7 @@ def filter_step(
     """
     G, domain = as_model("G", G), _transition_box(Q, f, box)
     state = tuple(range(Q.dim - f.dim))
-    optional_box(box, len(state))
+    _ = optional_box(box, len(state))
     if G.dim <= len(state):
         raise ValueError(
             f"G must have more coordinates than the state: (x, y) against x; got {G.dim} and "

@@ -56,7 +56,7 @@ def sample(
     """
     f = as_model("f", f)
     domain = optional_box(box, f.dim)
-    as_key("key", key)
+    _ = as_key("key", key)
     count = as_count("num", num)
     if method not in ("cdf", "bisection"):
         raise ValueError(f'method must be "cdf" or "bisection", got {method!r}')

@@ -170,7 +170,7 @@ class RootFunction:
 
 def _check_arity(f: Callable, name: str, vectorized: bool) -> None:
     try:
-        inspect.signature(f).bind(None)
+        _ = inspect.signature(f).bind(None)
     except TypeError as error:
         what = "points of shape (n, d)" if vectorized else "a point of shape (d,)"
         raise ValueError(f"{name} must take one argument, {what}: {error}") from None

@@ -155,8 +155,8 @@ def fit(
         progress: whether to show a bar; by default on a terminal.
     """
     started = time.perf_counter()
-    as_count("max_steps", max_steps)
-    as_count("max_plans", max_plans)
+    _ = as_count("max_steps", max_steps)
+    _ = as_count("max_plans", max_plans)
     theta0 = as_theta("theta0", theta0)
     coordinates = Coordinates.of(theta0, bounds)
     start = likelihood(

@@ -76,7 +76,7 @@ def additive_gaussian(
             "state_box must be given for an f that takes inputs, or one typical row of them as "
             "inputs=, so that a box can be simulated"
         )
-    _check_map("f", f, mean, dim, inputs)
+    _ = _check_map("f", f, mean, dim, inputs)
     num_seen = _check_map("h", h, mean, None, inputs)
     noise = as_noise("Q", Q, dim, singular=True)
     seen_noise = as_noise("R", R, num_seen)

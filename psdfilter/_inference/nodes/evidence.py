@@ -125,7 +125,7 @@ def _along_bwd(layout: Layout, residuals, cotangents):
     return squares_bar, None, start_bar, weighted_bar, None
 
 
-_along.defvjp(_along_fwd, _along_bwd)
+_ = _along.defvjp(_along_fwd, _along_bwd)
 
 
 def _along_varying(layout: Layout, tables, weights, start, weighted, moves):
