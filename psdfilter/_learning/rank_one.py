@@ -22,6 +22,7 @@ from .report import FitReport
 from .sizing import Budget, Unreachable
 from .tensor_ridge import TensorRidge
 
+# Coefficients of up to fifty (`grid_search`) round at 50 eps = 1e-14 of the peak, twice that in f.
 _LEAST_TOL = 1e-12
 
 

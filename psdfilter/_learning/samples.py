@@ -16,6 +16,7 @@ from .root_likelihood import ProductBasis, RootFit
 from .sample_search import Limits, Search, normalised, sample_scores
 from .table import AbstractReport
 
+# Two in each of the five folds of cross-validation.
 _LEAST_SAMPLES = 10
 
 

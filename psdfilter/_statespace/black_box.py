@@ -15,8 +15,11 @@ from .adapters import BoxLike
 from .boxes import box_of_paths
 from .model import StateSpaceModel
 
+# States at which laws are compared, to see what they depend on: exact equality is asked for.
 _PROBES = 64
+# The paths that a box is made of, as for `additive_gaussian`.
 _CHAINS, _STEPS = 512, 64
+# Any fixed number: the same model has the same box.
 _SEED = 20_240_101
 
 

@@ -16,6 +16,7 @@ from .._checks import Numbers
 from .functions import Inputs, call
 from .model import StateSpaceModel, log_transition_rows
 
+# One size for all, so that a density is compiled once; what fills up the last block is thrown away.
 _BLOCK = 8192
 
 

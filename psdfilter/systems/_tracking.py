@@ -20,10 +20,13 @@ from .._statespace.functions import Time
 from .._statespace.model import StateSpaceModel
 from ._system import Sampler, System
 
+# Steps that the default box has to hold.
 _HORIZON = 200
 _BEARING_SD = float(np.deg2rad(0.025))
+# Position and velocity over one unit of time: x' = x + v, and integrated white noise.
 _STEP = np.array([[1.0, 1.0], [0.0, 1.0]])
 _SPREAD = np.array([[1 / 3, 1 / 2], [1 / 2, 1.0]])
+# The same path on the other side of the x axis.
 _MIRROR = np.diag([1.0, 1.0, -1.0, -1.0])
 
 
@@ -185,6 +188,7 @@ bearings_dirac = System(
 )
 
 
+# Three Gaussians that overlap little in position: modes that observations have to choose from.
 _START = np.array([[-6.0, 0.5], [0.0, 0.0], [5.0, -0.6]])
 _SHARES = np.array([0.3, 0.5, 0.2])
 _START_P = np.diag([0.5, 0.1])

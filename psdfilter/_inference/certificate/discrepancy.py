@@ -49,6 +49,7 @@ class Step(NamedTuple):
     given: tuple[Any, Any]  # as the recursion sees them
 
 
+# For densities that do not vary in time, any step will do.
 NO_STEP = Step(1, None, (None, None))
 
 

@@ -27,6 +27,7 @@ from .rules import whole_box
 from .run import FitErrors
 from .step import LearnedTransition, StepSizes, evaluate_slices, rule_for
 
+# For two coordinates Q is a function of four, of 48 terms; sizes for more were never looked for.
 MAX_DIM = 2
 # Terms that are tried one after the other, until the L1 error of a fit is a share of `tol`.
 _ORDERS = {1: (16, 32, 64), 2: (24, 48)}

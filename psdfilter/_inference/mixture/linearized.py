@@ -29,6 +29,7 @@ from .paths import draw_backwards
 from .refine import Effort, move, observe, roots_of
 from .splitting import unit_split
 
+# Points of an expansion grow with the square of this number, and so do the products with them.
 MAX_DIM = 6
 # Places for a tolerance of 1e-3, by the number of coordinates; more for less, slowly.
 _PLACES = {1: 24, 2: 32, 3: 48, 4: 64, 5: 64, 6: 64}

@@ -11,7 +11,9 @@ from ..._statespace.functions import Inputs
 from ..gaussian.linear import Dynamics
 from ..gaussian.mixture import Mixture, moments
 
+# Rules along the measured directions are tensor products.
 MAX_MEASURED = 3
+# 576 gradients: a direction is overlooked only if G does not vary along it at any of them.
 _STATES, _ROWS = 48, 12
 
 
@@ -41,7 +43,7 @@ def measured_directions(
     if whole.size == 0:
         raise ValueError(
             "ys must hold a complete observation, to see which coordinates of the state matter; or "
-            "name these: learn(..., measured=(0, 1))"
+            "name these: engine=psdfilter.engines.Mixture(measured=(0, 1))"
         )
     picked = whole[np.linspace(0, whole.size - 1, min(_ROWS, whole.size)).astype(int)]
     states, spread = _typical(prior, dynamics, int(np.max(steps)))
@@ -71,7 +73,7 @@ def measured_directions(
     if rank > MAX_MEASURED:
         raise ValueError(
             f"log_observation must depend on at most {MAX_MEASURED} directions of the state for "
-            f'engine="blocks", but its gradients span {rank}: quadratures in more are out of reach'
+            f'engine="mixture", but its gradients span {rank}: quadratures in more are out of reach'
         )
     return vectors[:, -rank:] / spread[:, None]
 

@@ -20,6 +20,8 @@ from .linearize import Pushed, expand, main_direction, push
 from .merging import bend_of_merges, emptied, find_neighbours, removal, twin_pairs
 from .splitting import UnitSplit, split_places
 
+# After the first round, splits wait for the next step unless the error is this many tolerances:
+# after each round the map is applied to the whole mixture again.
 _PRESSING = 5.0
 
 

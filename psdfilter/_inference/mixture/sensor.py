@@ -32,7 +32,10 @@ from .measured import measured_directions
 from .model import AbstractMixtureModel, as_bank, as_mixture
 from .observe import Sizes, observe_mixture
 
+# As for linearised mixtures.
 MAX_DIM = 6
+# By default 32 (0.01 / tol)^(1/3), between these: 16 follow a target in four dimensions as well as
+# 64 do (docs/decisions.md), and 512 are for tolerances of 2e-6.
 LEAST_ORDER, MOST_ORDER = 16, 512
 # Of the posterior, misplaced by one step: beyond this the step counts as unresolved.
 _UNRESOLVED = 0.5
