@@ -7,19 +7,19 @@ the programme runs, through `equinox.error_if`.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard, cast
 
 import equinox as eqx
 import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool
+from jaxtyping import Array, ArrayLike, Bool, PRNGKeyArray, PyTree
 
 from . import _results
 
 # What public functions take for an array: NumPy and JAX arrays, numbers, and nested lists.
-Numbers = ArrayLike | Sequence[Any]
+Numbers = ArrayLike | Sequence[object]
 
 _X64_REMEDY = (
     "psdfilter computes in float64, but JAX is in float32 mode, where quadratic forms of PSD "
@@ -34,12 +34,12 @@ def require_x64() -> None:
         raise ValueError(_X64_REMEDY)
 
 
-def is_concrete(value: Any) -> bool:
+def is_concrete(value: object) -> bool:
     """Whether the numbers in `value` can be looked at now."""
     return not isinstance(value, jax.core.Tracer)
 
 
-def is_traced(tree: Any) -> bool:
+def is_traced(tree: PyTree) -> bool:
     """Whether some leaf of a pytree cannot be looked at now."""
     return not all(is_concrete(leaf) for leaf in jax.tree.leaves(tree))
 
@@ -58,10 +58,10 @@ class Demand(NamedTuple):
 
     code: int
     message: str
-    holds: Any
+    holds: Bool[Array, ""] | np.bool_
 
     @staticmethod
-    def of(name: str, code: int, holds: Any) -> "Demand":
+    def of(name: str, code: int, holds: Bool[Array, ""] | np.bool_) -> "Demand":
         """A demand on one of the arrays that the model or box `name` is made of."""
         return Demand(code, f"{name}.{_results.MESSAGES[code]}", holds)
 
@@ -73,7 +73,7 @@ def looked_at(*arrays: Array) -> tuple[Any, ...]:
     return np, *(np.asarray(array) for array in arrays)
 
 
-def all_finite(*arrays: Array) -> Any:
+def all_finite(*arrays: Array) -> Bool[Array, ""] | np.bool_:
     """Whether all entries of all arrays are finite."""
     holds = np.True_
     for array in arrays:
@@ -82,14 +82,14 @@ def all_finite(*arrays: Array) -> Any:
     return holds
 
 
-def demands_of(name: str, argument: Any) -> list[Demand]:
+def demands_of(name: str, argument: PyTree) -> list[Demand]:
     """What must hold of a model or a box, which know it themselves, or of an array: finite."""
     if hasattr(argument, "_demands"):
         return argument._demands(name)
     return [Demand(_results.BAD_POINTS, f"{name} must be finite", all_finite(argument))]
 
 
-def verified(**arguments: Any) -> Any:
+def verified(**arguments: PyTree) -> PyTree:
     """The arguments as they came, once all that must hold of them is known to hold.
 
     Models, boxes, arrays of finite numbers, and None for what was left out. The first demand that
@@ -113,7 +113,9 @@ def verified(**arguments: Any) -> Any:
     return out[0] if len(out) == 1 else out
 
 
-def _hang_checks(arguments: dict[str, Any], runtime: dict[str, list[Demand]]) -> dict[str, Any]:
+def _hang_checks(
+    arguments: dict[str, PyTree], runtime: dict[str, list[Demand]]
+) -> dict[str, PyTree]:
     """The arguments, with one runtime error hung on the traced leaves of those that are checked."""
     split = {name: jax.tree.flatten(arguments[name]) for name in runtime}
     places = [(name, i) for name in runtime for i in _carriers(arguments[name], split[name][0])]
@@ -131,7 +133,7 @@ def _hang_checks(arguments: dict[str, Any], runtime: dict[str, list[Demand]]) ->
     return {**arguments, **checked}
 
 
-def _carriers(argument: Any, leaves: list[Any]) -> list[int]:
+def _carriers(argument: PyTree, leaves: list[Array]) -> list[int]:
     """Places of the leaves to hang a check on: traced ones, so that nothing else becomes so.
 
     Whatever is computed from a model depends on its precision, which is small; where that is not
@@ -193,12 +195,17 @@ def as_points(name: str, value: Numbers, dim: int) -> Array:
     return array
 
 
-def as_integers(name: str, value: Any) -> tuple[int, ...]:
+def as_integers(name: str, value: object) -> tuple[int, ...]:
     """One integer or a sequence of them, as a tuple."""
     items = tuple(value) if isinstance(value, Iterable) else (value,)
-    if not all(isinstance(a, int | np.integer) and not isinstance(a, bool) for a in items):
+    whole = [int(a) for a in items if _is_whole(a)]
+    if len(whole) < len(items):
         raise ValueError(f"{name} must be integers, got {value!r}")
-    return tuple(int(a) for a in items)
+    return tuple(whole)
+
+
+def _is_whole(value: object) -> TypeGuard[int | np.integer]:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def as_axes(name: str, axes: int | Sequence[int], dim: int) -> tuple[int, ...]:
@@ -212,22 +219,19 @@ def as_axes(name: str, axes: int | Sequence[int], dim: int) -> tuple[int, ...]:
     return normal
 
 
-def as_key(name: str, key: Any) -> Any:
+def as_key(name: str, key: object) -> PRNGKeyArray:
     """A JAX random key, as made by `jax.random.key(seed)`."""
-    ok = hasattr(key, "dtype") and (
-        jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.dtype == jnp.uint32
-    )
-    if not ok:
+    dtype = getattr(key, "dtype", None)
+    if dtype is None or not (jnp.issubdtype(dtype, jax.dtypes.prng_key) or dtype == jnp.uint32):
         raise ValueError(
             f"{name} must be a JAX random key, for example jax.random.key(0), "
             f"got {type(key).__name__}"
         )
-    return key
+    return cast(Array, key)
 
 
-def as_count(name: str, value: Any, *, least: int = 1) -> int:
+def as_count(name: str, value: object, *, least: int = 1) -> int:
     """A whole number of at least `least`."""
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or value < least:
+    if not _is_whole(value) or value < least:
         raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
     return int(value)

@@ -8,6 +8,7 @@ codes of arguments; the operations on densities raise them.
 import numpy as np
 from jaxtyping import ArrayLike, Int
 
+# Users compare with these numbers: they do not change. Those of steps are below ten.
 OK = 0
 NO_MASS = 1
 BAD_OBSERVATION = 2

@@ -22,20 +22,10 @@ from ._density.distances import (
     total_variation,
 )
 from ._density.generalized import GeneralizedGaussianPSD, PairwiseGaussianPSD
+from ._density.mass import digits, integral, log_integral, normalize, scale
 from ._density.modes import modes
 from ._density.moments import cdf, mode, moments, quantile
-from ._density.operations import (
-    digits,
-    filter_step,
-    integral,
-    log_integral,
-    marginal,
-    normalize,
-    partial,
-    product,
-    scale,
-    transition,
-)
+from ._density.operations import filter_step, marginal, partial, product, transition
 from ._density.psd import GaussianPSD
 from ._density.sampling import sample
 from ._density.soundness import check

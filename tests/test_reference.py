@@ -1,7 +1,11 @@
 """Every public name has a place in the reference."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 import psdfilter
 
@@ -37,3 +41,24 @@ def test_every_public_name_has_a_reference_page():
     ]
     assert not missing
     assert 50 <= len([name for name in public() if name.count(".") == 1]) <= 70
+
+
+@pytest.mark.parametrize(
+    ("name", "room"),
+    [("digits", "densities"), ("padded_grid", "fitting"), ("Comparison", "parameters")],
+)
+def test_names_that_moved_are_found_with_a_warning(name, room):
+    with pytest.warns(DeprecationWarning, match=f"is now psdfilter.{room}.{name}"):
+        found = getattr(psdfilter, name)
+    assert found is getattr(getattr(psdfilter, room), name)
+
+
+def test_names_that_never_were_are_no_attributes():
+    assert not hasattr(psdfilter, "no_such_name")
+    assert not hasattr(psdfilter, "_no_such_name")
+
+
+def test_importing_the_package_does_not_start_jax():
+    code = "import sys, psdfilter; psdfilter.__version__; print('jax' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"

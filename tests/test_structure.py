@@ -9,7 +9,7 @@ ROOT = Path(psdfilter.__file__).parent
 
 # From the ground up; a room imports from itself and from those before it.
 ROOMS = [
-    "_moved", "_results", "_checks", "_gaussian", "_density", "densities", "_learning", "fitting",
+    "_results", "_checks", "_gaussian", "_density", "densities", "_learning", "fitting",
     "_statespace", "systems", "_inference", "engines", "_parameters", "parameters", "plot", "io",
 ]  # fmt: skip
 # Within `_inference`: what engines are made of, the engines, what knows them all, the drivers.
@@ -25,7 +25,7 @@ FLOORS = [
         "quadrature",
         "notices",
     ],
-    ["model"],
+    ["model", "result"],
     ["engine", "sizing"],
     ["observed"],
     ["nodes", "gaussian", "certificate"],
@@ -122,7 +122,19 @@ def test_no_relative_import_is_late():
 
 
 def test_drivers_name_no_engine():
-    for name in ("learn", "run", "smooth", "forecast", "online", "posterior"):
+    for name in ("learn", "run", "smooth", "forecast", "online", "posterior", "result"):
         path = ROOT / "_inference" / f"{name}.py"
         targets = {t[1] for t in imported(path, ("_inference", name)) if t[0] == "_inference"}
         assert not targets & {"nodes", "closed", "exact", "mixture", "free", "gaussian"}
+
+
+def test_files_and_functions_stay_small():
+    large = []
+    for path, parts in modules():
+        text = path.read_text()
+        if text.count("\n") > 400:
+            large.append(".".join(parts))
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno >= 80:
+                large.append(f"{'.'.join(parts)}.{node.name}")
+    assert not large

@@ -13,7 +13,7 @@ from .blocks import GaussianBlocks
 from .box import Box
 from .canonical import Generalized, log_box_integrals, log_pair_integrals
 from .generalized import GeneralizedGaussianPSD, PairwiseGaussianPSD
-from .operations import BoxLike, as_model, uncoupled, verified_model
+from .mass import BoxLike, as_model, uncoupled, verified_model
 from .pairs import apply_kronecker, joint_matrices, pair_integrals
 from .psd import GaussianPSD
 
@@ -64,7 +64,7 @@ def compress_with_loss(
     """
     if isinstance(f, GaussianBlocks):
         raise ValueError("f must be a PSD model, got GaussianBlocks: compress generalize(f)")
-    as_model("f", f)
+    _ = as_model("f", f)
     if order is None and rank is None:
         raise ValueError("order or rank must be given")
     f, domain = verified_model(f, box)  # pyright: ignore[reportAssignmentType]

@@ -20,12 +20,17 @@ from .anchors import TensorGrid
 from .box import Box
 from .conversions import PSDModel, with_precisions
 from .generalized import pairwise
-from .operations import BoxLike, Model, as_model, optional_box, positive_mass, verified_model
+from .mass import BoxLike, as_model, optional_box, positive_mass, verified_model
+from .operations import Model
 from .psd import GaussianPSD, over_points
 from .support import effective_box
 
+# Points with their values take 130 MB in three coordinates.
 _MAX_NODES = 4_000_000
+# |f - g| has kinks, on which rules converge slowly: 2048 nodes gave a total variation on a line to
+# 1e-6, 512 to 2e-5. In the plane that would be 4e6 points, in space 9e9: fewer have to do.
 _LEAST_NODES = {1: 2048, 2: 256, 3: 64}
+# A level cuts through a step: 65536 nodes gave it to 7e-5 on a line, 2048 to 5e-4.
 _LEAST_LEVEL_NODES = {1: 65536, 2: 512, 3: 96}
 
 

@@ -18,10 +18,45 @@ from jaxtyping import Array, Float
 
 from .. import _results
 from .._checks import Demand, Numbers, all_finite, as_floats, is_concrete, looked_at
-from .psd import AbstractDensity, finite_squares, weights_root
+from .psd import AbstractFactored, finite_squares, weights_root
 
 
-class GeneralizedGaussianPSD(AbstractDensity):
+class AbstractCanonical(AbstractFactored):
+    """What components in canonical form have in common, one for each anchor or each pair."""
+
+    precision: eqx.AbstractVar[Float[Array, "..."]]
+    linear: eqx.AbstractVar[Float[Array, "..."]]
+    offset: eqx.AbstractVar[Float[Array, "..."]]
+
+    @property
+    def dim(self) -> int:
+        """Number of coordinates d."""
+        return self.linear.shape[-1]
+
+    @property
+    def order(self) -> int:
+        """m, the size of the weight matrix."""
+        return self.linear.shape[-2]
+
+    def _demands(self, name: str) -> list[Demand]:
+        """Numbers that are finite, and precisions without a negative number on their diagonal.
+
+        That is less than positive semidefinite, which integrals find out by their Cholesky factors;
+        it costs nothing.
+        """
+        xp, matrices = looked_at(self.precision)
+        diagonal = xp.diagonal(matrices, axis1=-2, axis2=-1)
+        rounding = 1e-10 * xp.max(xp.abs(matrices))
+        positive = xp.all(diagonal >= -rounding) & all_finite(self.precision)
+        return [
+            Demand.of(name, _results.BAD_FACTOR, finite_squares(self.factor)),
+            Demand.of(name, _results.BAD_PRECISION, positive),
+            Demand.of(name, _results.BAD_COMPONENTS, all_finite(self.linear, self.offset)),
+            Demand.of(name, _results.BAD_LOG_SCALE, all_finite(self.log_scale)),
+        ]
+
+
+class GeneralizedGaussianPSD(AbstractCanonical):
     """f(x) = exp(log_scale) |L' k(x)|^2,  k_i(x) = exp(c_i + 2 h_i'x - x'P_i x).
 
     `precision` of shape (d, d) is one P shared by all components; such models stay of this form
@@ -81,38 +116,15 @@ class GeneralizedGaussianPSD(AbstractDensity):
         return GeneralizedGaussianPSD(factor, matrix, linear, offset)
 
     @property
-    def dim(self) -> int:
-        """Number of coordinates d."""
-        return self.linear.shape[-1]
-
-    @property
-    def order(self) -> int:
-        """Number of components m."""
-        return self.linear.shape[-2]
-
-    @property
-    def rank(self) -> int:
-        """Number of columns of the factor."""
-        return self.factor.shape[-1]
-
-    @property
     def is_shared(self) -> bool:
         """Whether one precision serves all components."""
         return self.precision.ndim == 2
-
-    @property
-    def weights(self) -> Float[Array, "m m"]:
-        """A = exp(log_scale) L L'."""
-        return jnp.exp(self.log_scale) * self.factor @ self.factor.T
 
     def precisions(self) -> Float[Array, "m d d"]:
         """P_i for every component, a shared one repeated."""
         shape = (self.order, self.dim, self.dim)
         shared = self.precision[None] if self.is_shared else self.precision
         return jnp.broadcast_to(shared, shape)
-
-    def _demands(self, name: str) -> list[Demand]:
-        return _component_demands(name, self)
 
     def _scaled_value(self, x: Float[Array, " d"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         exponent = log_components(self.precisions(), self.linear, self.offset, x)
@@ -121,7 +133,7 @@ class GeneralizedGaussianPSD(AbstractDensity):
         return jnp.sum(jnp.square(g)), self.log_scale + 2 * peak
 
 
-class PairwiseGaussianPSD(AbstractDensity):
+class PairwiseGaussianPSD(AbstractCanonical):
     """f(x) = exp(log_scale) sum_ij (L L')_ij B_ij(x),  B_ij(x) = exp(c_ij + 2 h_ij'x - x'P_ij x).
 
     B(x) must be positive semidefinite at every x, which arbitrary components do not give: build
@@ -173,34 +185,11 @@ class PairwiseGaussianPSD(AbstractDensity):
         _check_kernel_matrix(f, probes)
         return f
 
-    @property
-    def dim(self) -> int:
-        """Number of coordinates d."""
-        return self.linear.shape[-1]
-
-    @property
-    def order(self) -> int:
-        """m, the size of the weight matrix."""
-        return self.linear.shape[-2]
-
-    @property
-    def rank(self) -> int:
-        """Number of columns of the factor."""
-        return self.factor.shape[-1]
-
-    @property
-    def weights(self) -> Float[Array, "m m"]:
-        """A = exp(log_scale) L L'."""
-        return jnp.exp(self.log_scale) * self.factor @ self.factor.T
-
     def kernel_matrix(self, x: Float[Array, " d"]) -> tuple[Float[Array, "m m"], Float[Array, ""]]:
         """B and s with B_ij(x) = B_ij exp(s), the largest entry being one."""
         exponent = log_components(self.precision, self.linear, self.offset, x)
         peak = _peak(exponent)
         return jnp.exp(exponent - peak), peak
-
-    def _demands(self, name: str) -> list[Demand]:
-        return _component_demands(name, self)
 
     def _scaled_value(self, x: Float[Array, " d"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         kernel, peak = self.kernel_matrix(x)
@@ -247,26 +236,6 @@ def _as_factor(factor: Numbers, order: int) -> Float[Array, "m r"]:
             f"{order} components, got {array.shape}"
         )
     return array
-
-
-def _component_demands(
-    name: str, f: "GeneralizedGaussianPSD | PairwiseGaussianPSD"
-) -> list[Demand]:
-    """Numbers that are finite, and precisions without a negative number on their diagonal.
-
-    That is less than positive semidefinite, which integrals find out by their Cholesky factors; it
-    costs nothing.
-    """
-    xp, matrices = looked_at(f.precision)
-    diagonal = xp.diagonal(matrices, axis1=-2, axis2=-1)
-    rounding = 1e-10 * xp.max(xp.abs(matrices))
-    positive = xp.all(diagonal >= -rounding) & all_finite(f.precision)
-    return [
-        Demand.of(name, _results.BAD_FACTOR, finite_squares(f.factor)),
-        Demand.of(name, _results.BAD_PRECISION, positive),
-        Demand.of(name, _results.BAD_COMPONENTS, all_finite(f.linear, f.offset)),
-        Demand.of(name, _results.BAD_LOG_SCALE, all_finite(f.log_scale)),
-    ]
 
 
 def _check_precision(name: str, precision: Array) -> None:

@@ -14,7 +14,7 @@ from .anchors import TensorGrid
 from .box import Box
 from .conversions import Model, PSDModel, with_precisions
 from .distances import resolution
-from .operations import BoxLike, verified_model
+from .mass import BoxLike, verified_model
 from .psd import over_points
 from .support import effective_box
 

@@ -14,16 +14,8 @@ from .anchors import TensorGrid, expand
 from .blocks import GaussianBlocks, block_moments
 from .box import Box
 from .conversions import PSDModel, with_precisions
-from .operations import (
-    BoxLike,
-    Model,
-    as_model,
-    closed_integral,
-    integrate_out,
-    optional_box,
-    positive_mass,
-    verified_model,
-)
+from .mass import BoxLike, as_model, closed_integral, optional_box, positive_mass, verified_model
+from .operations import Model, integrate_out
 from .pairs import joint_matrices, pair_integrals, quadratic_form
 from .psd import GaussianPSD
 from .rounding import relative_error, require_digits, settle

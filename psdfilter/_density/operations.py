@@ -23,148 +23,23 @@ from .._checks import (
     verified,
 )
 from . import block_calculus, canonical, diagonal, squares
-from .anchors import TensorGrid, num_points
+from .anchors import num_points
 from .blocks import NO_DENSITY, GaussianBlocks
-from .box import Box, as_box
+from .box import Box
 from .conversions import Model, SameModel, generalize
 from .diagonal import AxisMap
 from .generalized import GeneralizedGaussianPSD, PairwiseGaussianPSD
+from .mass import (
+    BoxLike,
+    as_model,
+    closed_integral,
+    optional_box,
+    positive_mass,
+    scaled,
+    verified_model,
+)
 from .psd import GaussianPSD
 from .rounding import COSTLY, relative_error, require_digits, settle
-
-BoxLike = Box | tuple[Numbers, Numbers]
-
-
-def as_model(name: str, f: object) -> Model:
-    """`f`, if it is one of the families of this package."""
-    if not isinstance(f, Model):
-        remedy = ": use its expand()" if hasattr(f, "expand") else ""
-        raise ValueError(
-            f"{name} must be a GaussianPSD, GeneralizedGaussianPSD, PairwiseGaussianPSD or "
-            f"GaussianBlocks, got {type(f).__name__}{remedy}"
-        )
-    return f
-
-
-def optional_box(box: BoxLike | None, dim: int) -> Box | None:
-    """None for R^d, else a Box of `dim` coordinates."""
-    return None if box is None else as_box("box", box, dim)
-
-
-def verified_model(f: object, box: BoxLike | None) -> tuple[Model, Box | None]:
-    """A model `f` and a box of its coordinates, their numbers looked at."""
-    model = as_model("f", f)
-    return verified(f=model, box=optional_box(box, model.dim))
-
-
-@eqx.filter_jit
-def closed_integral(f: Model, box: Box | None) -> tuple[tuple[Array, Array], Array]:
-    """(z, s) with int f = z exp(s) as a signed sum, and the estimate of its relative error."""
-    if isinstance(f, GaussianBlocks):
-        mass, log_scale, bound = block_calculus.integral_and_bound(f)
-        return (mass, log_scale), relative_error(mass, bound)
-    room = diagonal if isinstance(f, GaussianPSD) else canonical
-    mass, log_scale, bound = room.integral_and_bound(f, box)  # pyright: ignore[reportArgumentType]
-    return (mass, log_scale), relative_error(mass, bound)
-
-
-def estimated_integral(f: Model, domain: Box | None) -> tuple[tuple[Array, Array], Array]:
-    """(z, s) with int f = z exp(s), and the estimate of its relative error."""
-    scattered = isinstance(f, GaussianPSD) and not isinstance(f.anchors, TensorGrid)
-    return settle(
-        lambda: closed_integral(f, domain),
-        lambda plan: squares.scaled_integral(f, plan),  # pyright: ignore[reportArgumentType]
-        lambda: squares.plan_for_integral(f, domain),
-        costly=scattered and f.order**2 > COSTLY,
-    )
-
-
-def uncoupled(f: GeneralizedGaussianPSD | PairwiseGaussianPSD, domain: Box | None) -> Box | None:
-    """The box, if f has a closed form on it: all precisions are diagonal."""
-    if domain is None:
-        return None
-    lower = check_values(
-        domain.lower,
-        canonical.off_diagonal(f) == 0,
-        "box must be None for a generalised model whose precision couples its axes: box "
-        "integrals have a closed form only for diagonal precisions. Integrate over R^d, or by "
-        "quadrature of f",
-    )
-    return eqx.tree_at(lambda b: b.lower, domain, lower)
-
-
-def scaled_integral(f: Model, domain: Box | None) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """z and s with int f = z exp(s); a non-finite integral is an error, a zero one is not."""
-    if domain is not None and isinstance(f, GaussianBlocks):
-        f = generalize(f)
-    if not isinstance(f, GaussianPSD | GaussianBlocks):
-        domain = uncoupled(f, domain)
-    (mass, log_scale), error = estimated_integral(f, domain)
-    mass = check_values(
-        mass,
-        jnp.isfinite(mass),
-        "f has no finite integral: a precision is not positive definite (integrate over the axes "
-        "where it is, or add a damping), or a factor or a bound is too large for float64 (put the "
-        "size of f into log_scale)",
-    )
-    mass = require_digits(mass, error, "the integral of f")
-    # Rounding can leave a vanishing mass below zero; the integral of a non-negative f is not.
-    return jnp.maximum(mass, 0.0), log_scale
-
-
-def integral(f: Model, box: BoxLike | None = None) -> Float[Array, ""]:
-    """int f(x) dx = tr(L' G L),  G_ij = int k_i(x) k_j(x) dx.
-
-    For the mass of a sub-box pass that box; its bounds may be infinite. Where the signed sum would
-    lose digits, f is summed as squares at quadrature nodes; a value of fewer than six digits is
-    refused.
-    """
-    mass, log_scale = scaled_integral(*verified_model(f, box))
-    return mass * jnp.exp(log_scale)
-
-
-def log_integral(f: Model, box: BoxLike | None = None) -> Float[Array, ""]:
-    """log int f(x) dx, finite where the integral itself would underflow or overflow."""
-    mass, log_scale = scaled_integral(*verified_model(f, box))
-    return jnp.log(mass) + log_scale
-
-
-def digits(f: Model, box: BoxLike | None = None) -> Float[Array, ""]:
-    """Decimal digits that the closed form of int f has left, as it estimates itself: 0 to 15.
-
-    -log10 of 4 eps |L|'G|L| / L'GL: coefficients that are large against the values of f cancel.
-    From eleven digits down, integrals of `GaussianPSD` and `GeneralizedGaussianPSD` are taken at
-    quadrature nodes, where about half of what is missing here is lost.
-    """
-    _, error = closed_integral(*verified_model(f, box))
-    return jnp.clip(-jnp.log10(jnp.maximum(error, 1e-300)), 0.0, 15.0)
-
-
-def positive_mass(f: Model, domain: Box | None) -> Float[Array, ""]:
-    """log int f, or an error if there is no mass to divide by."""
-    mass, log_scale = scaled_integral(f, domain)
-    mass = check_values(
-        mass, mass > 0, "f must have positive mass on the box, got zero: is the box the right one?"
-    )
-    return jnp.log(mass) + log_scale
-
-
-def normalize(f: SameModel, box: BoxLike | None = None) -> SameModel:
-    """f / int f: a probability density on the box (on R^d if None)."""
-    model, domain = verified_model(f, box)
-    return _scaled(model, -positive_mass(model, domain))  # pyright: ignore[reportReturnType]
-
-
-def scale(f: SameModel, log_factor: Numbers) -> SameModel:
-    """exp(log_factor) f."""
-    as_model("f", f)
-    return _scaled(*verified(f=f, log_factor=as_floats("log_factor", log_factor, ndim=0)))
-
-
-def _scaled(f: SameModel, log_factor: Array) -> SameModel:
-    if isinstance(f, GaussianBlocks):
-        return block_calculus.scaled(f, log_factor)
-    return eqx.tree_at(lambda m: m.log_scale, f, f.log_scale + log_factor)
 
 
 @eqx.filter_jit
@@ -179,7 +54,7 @@ def _partial(
 
 def partial(f: SameModel, axes: int | Sequence[int], values: Numbers) -> SameModel:
     """f with the coordinates `axes` fixed at `values`, a model of the other coordinates."""
-    as_model("f", f)
+    _ = as_model("f", f)
     fixed = as_axes("axes", axes, f.dim)
     at = _as_values("values", values, len(fixed))
     rest = tuple(a for a in range(f.dim) if a not in fixed)
@@ -444,7 +319,7 @@ def filter_step(
     """
     G, domain = as_model("G", G), _transition_box(Q, f, box)
     state = tuple(range(Q.dim - f.dim))
-    optional_box(box, len(state))
+    _ = optional_box(box, len(state))
     if G.dim <= len(state):
         raise ValueError(
             f"G must have more coordinates than the state: (x, y) against x; got {G.dim} and "
@@ -456,4 +331,4 @@ def filter_step(
     seen = _with_density(_partial(G, seen_axes, state, at))
     joint = _multiplied(_moved(Q, f, domain), seen, _leading_axes(len(state), len(state)))
     log_mass = positive_mass(joint, domain)
-    return _scaled(joint, -log_mass), log_mass
+    return scaled(joint, -log_mass), log_mass

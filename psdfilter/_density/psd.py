@@ -1,13 +1,12 @@
 """Gaussian PSD models with one diagonal precision for all anchors."""
 
 from abc import abstractmethod
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from .. import _results
 from .._checks import (
@@ -94,7 +93,24 @@ def over_points(f: AbstractDensity, x: Float[Array, "... d"], what: str) -> Arra
     return values.reshape(*x.shape[:-1], *values.shape[1:])
 
 
-class GaussianPSD(AbstractDensity):
+class AbstractFactored(AbstractDensity):
+    """A density whose weight matrix A = exp(log_scale) L L' is kept as its factor L."""
+
+    factor: eqx.AbstractVar[Float[Array, "m r"]]
+    log_scale: eqx.AbstractVar[Float[Array, ""]]
+
+    @property
+    def rank(self) -> int:
+        """Number of columns of the factor."""
+        return self.factor.shape[-1]
+
+    @property
+    def weights(self) -> Float[Array, "m m"]:
+        """A = exp(log_scale) L L'."""
+        return jnp.exp(self.log_scale) * self.factor @ self.factor.T
+
+
+class GaussianPSD(AbstractFactored):
     """f(x) = exp(log_scale) |L' k(x)|^2,  k_i(x) = exp(-sum_l eta_l (x_l - X_il)^2).
 
     The weight matrix A = L L' is kept as its factor, so that f is never negative. `anchors` is an
@@ -149,16 +165,6 @@ class GaussianPSD(AbstractDensity):
         """Number of anchors m."""
         return num_points(self.anchors)
 
-    @property
-    def rank(self) -> int:
-        """Number of columns of the factor."""
-        return self.factor.shape[-1]
-
-    @property
-    def weights(self) -> Float[Array, "m m"]:
-        """A = exp(log_scale) L L'."""
-        return jnp.exp(self.log_scale) * self.factor @ self.factor.T
-
     def _demands(self, name: str) -> list[Demand]:
         xp, eta = looked_at(self.precision)
         positive = xp.all((eta > 0) & xp.isfinite(eta))
@@ -188,7 +194,7 @@ def as_precision(name: str, precision: Numbers, dim: int) -> Float[Array, " d"]:
     return eta
 
 
-def finite_squares(factor: Float[Array, "m r"]) -> Any:
+def finite_squares(factor: Float[Array, "m r"]) -> Bool[Array, ""] | np.bool_:
     """Whether the weights L L' are finite."""
     xp, values = looked_at(factor)
     with np.errstate(over="ignore", invalid="ignore"):

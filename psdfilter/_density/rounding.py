@@ -12,7 +12,7 @@ be had, or do not help, a result of fewer than six digits is refused.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -71,7 +71,7 @@ def plan_nodes(
             return None
         step = _STEP[room.dim]
         counts = tuple(int(step * np.ceil(min(n, 1e9) / step)) for n in values)
-        adequate: Any = np.True_
+        adequate = np.True_
     else:
         counts = (_TRACED_NODES[room.dim],) * room.dim
         adequate = jnp.all(needed <= counts[0])
@@ -89,15 +89,15 @@ def relative_error(signed: Array, absolute: Array) -> Array:
     return jnp.where(jnp.isnan(signed), jnp.nan, error)
 
 
-Route = Callable[[], tuple[Any, Array]]
+R = TypeVar("R")
 
 
 def settle(
-    closed: Route,
-    squares: Callable[[Plan], tuple[Any, Array]],
+    closed: Callable[[], tuple[R, Array]],
+    squares: Callable[[Plan], tuple[R, Array]],
     make_plan: Callable[[], Plan | None],
     costly: bool = False,
-) -> tuple[Any, Array]:
+) -> tuple[R, Array]:
     """A result and the estimate of its relative error, by the route that keeps its digits.
 
     Decided now if the numbers can be looked at, and then nodes are planned only where they are

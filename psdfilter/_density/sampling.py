@@ -16,16 +16,9 @@ from .block_sampling import sample_blocks
 from .blocks import GaussianBlocks
 from .box import Box
 from .generalized import GeneralizedGaussianPSD, PairwiseGaussianPSD
+from .mass import BoxLike, as_model, closed_integral, optional_box, positive_mass, scaled_integral
 from .moments import quantile
-from .operations import (
-    BoxLike,
-    Model,
-    as_model,
-    closed_integral,
-    optional_box,
-    positive_mass,
-    scaled_integral,
-)
+from .operations import Model
 from .psd import GaussianPSD
 from .rounding import LIMIT, require_digits
 from .signed_terms import draw_terms, signed_terms
@@ -63,7 +56,7 @@ def sample(
     """
     f = as_model("f", f)
     domain = optional_box(box, f.dim)
-    as_key("key", key)
+    _ = as_key("key", key)
     count = as_count("num", num)
     if method not in ("cdf", "bisection"):
         raise ValueError(f'method must be "cdf" or "bisection", got {method!r}')

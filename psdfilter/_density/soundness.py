@@ -5,7 +5,7 @@ from jaxtyping import Array, Int
 
 from .. import _results
 from .._checks import Numbers, as_points, demands_of
-from .operations import BoxLike, as_model, optional_box
+from .mass import BoxLike, as_model, optional_box
 from .psd import AbstractDensity
 
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
+from jaxtyping import Array, PyTree
 
 from .._checks import is_traced
 
@@ -21,7 +22,7 @@ T = TypeVar("T")
 _KEPT: dict[int, tuple[weakref.ref, dict[Hashable, Any]]] = {}
 
 
-def remembered(owner: Any, key: Hashable, make: Callable[[], T]) -> T:
+def remembered(owner: object, key: Hashable, make: Callable[[], T]) -> T:
     """make(), once for each owner and key; forgotten with the owner.
 
     For what follows from a value alone, such as tables: `make` must not hold the owner itself.
@@ -40,7 +41,7 @@ def remembered(owner: Any, key: Hashable, make: Callable[[], T]) -> T:
 class _Program:
     """A function of a value whose arrays are given in a row, with everything static in it."""
 
-    def __init__(self, fn: Callable[..., Any], form: "_Form", options: tuple[Hashable, ...]):
+    def __init__(self, fn: Callable[..., PyTree], form: "_Form", options: tuple[Hashable, ...]):
         self.fn, self.form, self.options = fn, form, options
         self._hash = hash((fn, form.hash, options))
 
@@ -55,14 +56,14 @@ class _Program:
             and self.form == other.form
         )
 
-    def __call__(self, leaves: tuple[Any, ...], *args: Any) -> Any:
+    def __call__(self, leaves: tuple[Array, ...], *args: PyTree) -> PyTree:
         return self.fn(self.form.whole(leaves), *args, *self.options)
 
 
 class _Form:
     """How to put the arrays of a value together again."""
 
-    def __init__(self, tree: Any, static: Any):
+    def __init__(self, tree: Any, static: PyTree):
         self.tree, self.static = tree, static
         self.hash = hash((tree, tuple(jax.tree.leaves(static))))
 
@@ -76,20 +77,20 @@ class _Form:
     def __hash__(self) -> int:
         return self.hash
 
-    def whole(self, leaves: tuple[Any, ...]) -> Any:
+    def whole(self, leaves: tuple[Array, ...]) -> PyTree:
         return eqx.combine(jax.tree.unflatten(self.tree, leaves), self.static)
 
 
 class _Apart:
     """A value taken apart: its arrays, its form, and the programs that were asked for."""
 
-    def __init__(self, value: Any):
+    def __init__(self, value: PyTree):
         arrays, static = eqx.partition(value, eqx.is_array)
         leaves, tree = jax.tree.flatten(arrays)
         self.leaves, self.form = tuple(leaves), _Form(tree, static)
         self.programs: dict[Hashable, _Program] = {}
 
-    def program(self, fn: Callable[..., Any], options: tuple[Hashable, ...]) -> _Program:
+    def program(self, fn: Callable[..., PyTree], options: tuple[Hashable, ...]) -> _Program:
         key = fn, options
         if key not in self.programs:
             self.programs[key] = _Program(fn, self.form, options)
@@ -97,13 +98,13 @@ class _Apart:
 
 
 @partial(jax.jit, static_argnums=0)
-def _run(program: _Program, leaves: tuple[Any, ...], *args: Any) -> Any:
+def _run(program: _Program, leaves: tuple[Array, ...], *args: PyTree) -> PyTree:
     return program(leaves, *args)
 
 
 def call_compiled(
-    fn: Callable[..., Any], value: Any, *args: Any, options: tuple[Hashable, ...] = ()
-) -> Any:
+    fn: Callable[..., T], value: PyTree, *args: PyTree, options: tuple[Hashable, ...] = ()
+) -> T:
     """fn(value, *args, *options), compiled; inlined if the value is traced.
 
     `fn` is a function of a module, not made anew for each call.

@@ -1,7 +1,7 @@
 """What an engine is: options as a value, whether it can serve a model, and how it learns one."""
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 from jaxtyping import Array, Float
@@ -29,9 +29,10 @@ class AbstractEngine(eqx.Module):
     def refusal(self, ssm: StateSpaceModel, tol: float) -> str | None:
         """Why the engine cannot serve a model, as the end of a sentence; None if it can."""
 
-    @abstractmethod
     def choice(self, ssm: StateSpaceModel, tol: float) -> str | None:
         """Why the engine should be chosen for a model by itself; None if it should not."""
+        del ssm, tol
+        return None
 
     @abstractmethod
     def learn(
@@ -50,7 +51,7 @@ class AbstractEngine(eqx.Module):
         del model, series, trace
         raise NotOffered(self.name, Ability.ERRORS)
 
-    def certify(self, model: AbstractModel, series: Series, trace: Trace) -> Any:
+    def certify(self, model: AbstractModel, series: Series, trace: Trace) -> object:
         """What can be proved about the error, if that is on offer."""
         del model, series, trace
         raise NotOffered(self.name, Ability.CERTIFICATE)

@@ -1,14 +1,13 @@
 """The laws of states and observations after the data."""
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._checks import as_count
+from .._checks import Numbers, as_count
 from .._density.psd import AbstractDensity
 from .._statespace.model import Inputs
 from .ability import Ability
@@ -34,7 +33,7 @@ class LastLaw(AbstractLaws):
         """Of the last time."""
         return self.several.cdfs(jnp.broadcast_to(x, (self.num, x.shape[1])))[-1:]
 
-    def expectations(self, fn: Callable[[Array], Any]) -> Array:
+    def expectations(self, fn: Callable[[Array], Numbers]) -> Array:
         """Of the last time."""
         return self.several.expectations(fn)[-1:]
 
@@ -75,7 +74,8 @@ def forecast(
         at, rows = post.series.steps[last:], jax.tree.map(lambda a: a[last:], post.series.rows)
         summary = Moments(post.mean[last:], post.covariance[last:])
         zero, fine = jnp.zeros(1), jnp.zeros(1, int)
-        return Forecast(own, summary, LastLaw(post.laws, post.series.num), at, rows, zero, fine)
+        law = LastLaw(post.laws, post.series.num)
+        return Forecast(summary, law, own, at, rows, zero, fine)
     out = own.ahead(post.trace.last, at, rows)
     return Forecast(
         model=own,

@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -25,7 +24,7 @@ class AbstractLaws(eqx.Module):
         """P(x_t,l <= x_l) of every coordinate l at every time."""
 
     @abstractmethod
-    def expectations(self, fn: Callable[[Array], Any]) -> Array:
+    def expectations(self, fn: Callable[[Array], Numbers]) -> Array:
         """E fn(x_t) for every t; fn takes one state (d,)."""
 
     @abstractmethod
@@ -50,7 +49,7 @@ def checked_index(name: str, t: int, num: int) -> int:
     return t % num
 
 
-def quantiles_of(laws: Any, q: Numbers) -> Float[Array, "... t d"]:
+def quantiles_of(laws: AbstractLaws, q: Numbers) -> Float[Array, "... t d"]:
     """Quantiles for one level (T, d), or a leading axis for several."""
     levels = jnp.asarray(q, dtype=jnp.float64)
     check_level(np.asarray(q, dtype=float))

@@ -1,7 +1,5 @@
 """`learn`: which engine serves a model."""
 
-from typing import Any
-
 from .._checks import Numbers, require_x64
 from .._statespace.model import Inputs, StateSpaceModel
 from .engine import AbstractEngine
@@ -70,7 +68,7 @@ def _refuse(engine: AbstractEngine, ssm: StateSpaceModel, tol: float) -> None:
     raise ValueError(f'engine "{engine.name}" cannot serve this model: {cause}{remedy}')
 
 
-def _check(ssm: Any, tol: Any) -> None:
+def _check(ssm: object, tol: object) -> None:
     require_x64()
     if not isinstance(ssm, StateSpaceModel):
         raise ValueError(f"ssm must be a StateSpaceModel, got {type(ssm).__name__}")

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from .._density.psd import AbstractDensity
 from .._statespace.model import Inputs, StateSpaceModel
@@ -127,7 +127,7 @@ class AbstractModel(eqx.Module):
         """The learned model of another state-space model on the same plan."""
         raise NotOffered(self.engine, Ability.GRADIENTS)
 
-    def resized(self, facts: Any, series: Series, which: int, inputs: Inputs) -> "AbstractModel":
+    def resized(self, facts: PyTree, series: Series, which: int, inputs: Inputs) -> "AbstractModel":
         """The model on a plan for one of the stacked series whose `evidence` had these facts."""
         del facts, series, which, inputs
         return self
@@ -171,7 +171,7 @@ class AbstractFrozen(eqx.Module):
     @abstractmethod
     def evidence(
         self, ssm: StateSpaceModel, series: Series
-    ) -> tuple[Float[Array, ""], PlanCheck, Any]:
+    ) -> tuple[Float[Array, ""], PlanCheck, PyTree]:
         """The sum of all increments, how well the plan serves, and facts for `resized`."""
 
     def merged(self, other: "AbstractFrozen") -> "AbstractFrozen":
@@ -179,7 +179,7 @@ class AbstractFrozen(eqx.Module):
         del other
         return self
 
-    def unresolved(self, facts: Any) -> Float[Array, "s t"] | None:
+    def unresolved(self, facts: PyTree) -> Float[Array, "s t"] | None:
         """delta_t of every step, where the plan may fail to resolve an observation."""
         del facts
         return None

@@ -1,13 +1,13 @@
 """Laws of observations on a quadrature grid over the box of y."""
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from .._checks import Numbers
 from .._density.box import Box
 from .._density.psd import AbstractDensity
 from .._gaussian.quadrature import legendre_rule
@@ -76,7 +76,7 @@ class GridLaws(AbstractObservedLaws):
         ]
         return jnp.stack(columns, axis=-1)
 
-    def expectations(self, fn: Callable[[Array], Any]) -> Array:
+    def expectations(self, fn: Callable[[Array], Numbers]) -> Array:
         """By the rule of the grid."""
         nodes, weights = observation_grid(self.box)
         shares = self.values * weights[None, :]

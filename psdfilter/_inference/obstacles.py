@@ -1,10 +1,8 @@
 """Why no grid can serve a model with additive Gaussian noise, and how much noise one needs."""
 
-from typing import Any
-
 import numpy as np
 
-from .._checks import is_traced
+from .._checks import Numbers, is_traced
 from .._statespace.model import AdditiveGaussian, StateSpaceModel
 
 # The least standard deviation of the noise, as a share of the box's half-width, that a grid of
@@ -14,7 +12,7 @@ RESOLVED = {1: 1 / 200, 2: 1 / 30, 3: 1 / 10, 4: 1 / 10}
 _SINGULAR = 1e-14
 
 
-def noise_share(ssm: StateSpaceModel, Q: Any) -> float:
+def noise_share(ssm: StateSpaceModel, Q: Numbers) -> float:
     """The smallest standard deviation of the noise over the half-width, in any direction."""
     half = np.asarray(ssm.state_box.half_width)
     unit = np.asarray(Q) / np.outer(half, half)
@@ -46,7 +44,7 @@ def grid_obstacle(ssm: StateSpaceModel) -> str | None:
     return None
 
 
-def too_little_noise(ssm: StateSpaceModel, Q: Any) -> str | None:
+def too_little_noise(ssm: StateSpaceModel, Q: Numbers) -> str | None:
     """Why a grid of tolerable size does not resolve the noise; None if one does."""
     share, least = noise_share(ssm, Q), RESOLVED[ssm.dim]
     if share >= least:

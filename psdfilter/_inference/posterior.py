@@ -1,142 +1,28 @@
 """What inference returns, one class for each question: summaries at hand, the rest when asked."""
 
-from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from .._checks import Numbers, as_count, as_key, is_concrete
+from .._checks import as_count, as_key
 from .._density.moments import mode as mode_of
 from .._density.psd import AbstractDensity
 from .._statespace.model import Inputs
 from .ability import Ability
-from .laws import AbstractLaws, central_levels, checked_index, quantiles_of
+from .certificate.certificate import Certificate
+from .laws import AbstractLaws, checked_index
 from .model import AbstractModel
 from .registry import engine_of, require
+from .result import AbstractGiven, AbstractResult
 from .series import Series
 from .trace import Moments, Trace
 
 _NO_LAWS = 'this needs the densities: filter with keep="densities" instead of "summaries"'
 
 
-class AbstractResult(eqx.Module):
-    """Laws at T times, in user units. `mean` (T, d) and `covariance` (T, d, d) are at hand."""
-
-    @abstractmethod
-    def moments(self) -> Moments:
-        """Means and covariances of all times."""
-
-    @property
-    def mean(self) -> Float[Array, "t d"]:
-        """Of every time."""
-        return self.moments().mean
-
-    @property
-    def covariance(self) -> Float[Array, "t d d"]:
-        """Of every time."""
-        return self.moments().covariance
-
-    @property
-    @abstractmethod
-    def laws(self) -> AbstractLaws:
-        """The laws, in the form of the engine."""
-
-    @property
-    @abstractmethod
-    def times(self) -> Array:
-        """When the laws are those of, in transitions from the prior, (T,)."""
-
-    @property
-    @abstractmethod
-    def facts(self) -> dict[str, float | str]:
-        """Numbers about all of it, for the summary and for attributes of data sets."""
-
-    def quantile(self, q: Numbers) -> Float[Array, "*k t d"]:
-        """The q-quantile of every coordinate at every time; a leading axis for several q."""
-        return quantiles_of(self.laws, q)
-
-    def interval(self, mass: float = 0.9) -> tuple[Float[Array, "t d"], Float[Array, "t d"]]:
-        """Lower and upper end of the central interval of the given mass."""
-        ends = self.quantile(central_levels(mass))
-        return ends[0], ends[1]
-
-    def cdf(self, x: Numbers) -> Float[Array, "t d"]:
-        """P(x_t,l <= x_l) of every coordinate l at every time, for one x (d,) or x (T, d)."""
-        points = jnp.asarray(x, dtype=jnp.float64)
-        points = points if points.ndim == 2 else points.reshape(1, -1)
-        return self.laws.cdfs(jnp.broadcast_to(points, self.mean.shape))
-
-    def expect(self, fn: Callable[[Array], Any]) -> Array:
-        """E[fn(x_t)] for every t; fn takes one state (d,)."""
-        return self.laws.expectations(fn)
-
-    def density(self, t: int) -> AbstractDensity:
-        """The law at index t, a function of x (..., d): never negative, of mass one."""
-        return self.laws.density(checked_index("t", t, self.mean.shape[0]))
-
-    def sample(self, *, key: PRNGKeyArray, num: int) -> Float[Array, "n t d"]:
-        """Independent draws from the law of every time, (num, T, d)."""
-        return self.laws.draws(as_key("key", key), as_count("num", num))
-
-    def to_xarray(self, quantiles: Sequence[float] = (0.05, 0.5, 0.95)) -> Any:
-        """Mean, standard deviation, covariance and quantiles as an xarray Dataset.
-
-        Coordinates are `time` (in transitions from the prior), `state` and `quantile`; the
-        log-likelihood and the tolerance are attributes. `quantiles=()` leaves quantiles out, for
-        results that kept summaries only.
-        """
-        try:
-            import xarray
-        except ImportError as error:
-            raise ImportError("to_xarray needs xarray: pip install 'psdfilter[frames]'") from error
-        mean, covariance = np.asarray(self.mean), np.asarray(self.covariance)
-        numbers = np.arange(mean.shape[1])
-        fields: dict[str, Any] = {
-            "mean": (("time", "state"), mean),
-            "sd": (("time", "state"), _deviations(covariance)),
-            "covariance": (("time", "state", "other_state"), covariance),
-        }
-        coordinates: dict[str, Any] = {
-            "time": np.asarray(self.times),
-            "state": numbers,
-            "other_state": numbers,
-        }
-        if len(quantiles):
-            values = np.asarray(self.quantile(list(quantiles)))
-            fields["quantiles"] = (("quantile", "time", "state"), values)
-            coordinates["quantile"] = list(quantiles)
-        return xarray.Dataset(fields, coords=coordinates, attrs=self.facts)
-
-    def __str__(self) -> str:
-        if not is_concrete(self.mean):
-            return f"{type(self).__name__}(traced)"
-        num, dim = self.mean.shape
-        times = np.asarray(self.times)
-        rows = {
-            "times": f"{num}, from {times[0]} to {times[-1]}; state of {dim} coordinates",
-            **{name: _shown(value) for name, value in self.facts.items()},
-            "last mean": np.array2string(np.asarray(self.mean[-1]), precision=6),
-            "last sd": np.array2string(_deviations(np.asarray(self.covariance))[-1], precision=6),
-        }
-        width = 2 + max(len(name) for name in rows)
-        lines = [f"{name.replace('_', ' '):<{width}}{value}" for name, value in rows.items()]
-        return "\n".join([type(self).__name__, *lines])
-
-
-def _shown(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.6g}"
-
-
-def _deviations(covariance: np.ndarray) -> np.ndarray:
-    return np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1))
-
-
-class Observations(AbstractResult):
+class Observations(AbstractGiven):
     """Laws of y at K times.
 
     Attributes:
@@ -144,18 +30,9 @@ class Observations(AbstractResult):
     """
 
     summary: Moments
-    leak: Float[Array, " k"]
     given: AbstractLaws
+    leak: Float[Array, " k"]
     at: Int[Array, " k"]
-
-    def moments(self) -> Moments:
-        """As they were given."""
-        return self.summary
-
-    @property
-    def laws(self) -> AbstractLaws:
-        """The laws."""
-        return self.given
 
     @property
     def times(self) -> Array:
@@ -173,7 +50,7 @@ def _observations(
 ) -> Observations:
     require(model, Ability.OBSERVED_LAWS)
     seen = model.observed(laws, steps, rows)
-    return Observations(Moments(seen.mean, seen.covariance), seen.leak, seen, steps)
+    return Observations(Moments(seen.mean, seen.covariance), seen, seen.leak, steps)
 
 
 class Posterior(AbstractResult):
@@ -283,10 +160,12 @@ class Posterior(AbstractResult):
         return jnp.max(self.error_estimates)
 
     @property
-    def certificate(self) -> Any:
+    def certificate(self) -> Certificate:
         """What can be proved about the error, and what can be estimated; see the guide."""
         require(self.model, Ability.CERTIFICATE)
-        return engine_of(self.model).certify(self.model, self.series, self._kept())
+        found = engine_of(self.model).certify(self.model, self.series, self._kept())
+        assert isinstance(found, Certificate)
+        return found
 
     @property
     def facts(self) -> dict[str, float | str]:
@@ -326,16 +205,16 @@ class Smoothed(AbstractResult):
         return self.summary
 
     @property
-    def model(self) -> AbstractModel:
-        """The learned model."""
-        return self.filtered.model
-
-    @property
     def laws(self) -> AbstractLaws:
         """The smoothed laws, in the form of the engine."""
         if self.given is None:
             raise ValueError(_NO_LAWS)
         return self.given
+
+    @property
+    def model(self) -> AbstractModel:
+        """The learned model."""
+        return self.filtered.model
 
     @property
     def log_likelihood(self) -> Float[Array, ""]:
@@ -386,7 +265,7 @@ class Smoothed(AbstractResult):
         return {**self.filtered.facts, "method": self.method, **lag}
 
 
-class Forecast(AbstractResult):
+class Forecast(AbstractGiven):
     """p(x_{T+k} | y_1 ... y_T) for k = 1 ... K.
 
     Attributes:
@@ -394,22 +273,13 @@ class Forecast(AbstractResult):
         codes: outcome of each step, 0 if fine.
     """
 
-    model: AbstractModel
     summary: Moments
     given: AbstractLaws
+    model: AbstractModel
     steps: Int[Array, " k"]
     rows: Inputs
     log_kept: Float[Array, " k"]
     codes: Int[Array, " k"]
-
-    def moments(self) -> Moments:
-        """As they were given."""
-        return self.summary
-
-    @property
-    def laws(self) -> AbstractLaws:
-        """The laws, in the form of the engine."""
-        return self.given
 
     @property
     def times(self) -> Array:
@@ -419,7 +289,7 @@ class Forecast(AbstractResult):
     @property
     def observations(self) -> Observations:
         """The laws of y at the same times."""
-        return _observations(self.model, self.given, self.steps, self.rows)
+        return _observations(self.model, self.laws, self.steps, self.rows)
 
     @property
     def facts(self) -> dict[str, float | str]:

@@ -1,12 +1,14 @@
 """What a filter leaves behind: numbers for every step, and laws in the engine's own form."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from .laws import AbstractLaws
 
 # The law of the state between two steps, in whatever form an engine carries it: any pytree.
-Law = Any
+Law = PyTree
 # One observation (p,); a NumPy array is handed to compiled functions at no cost.
 Observation = Array | np.ndarray
 
@@ -61,7 +63,7 @@ class Trace(NamedTuple):
     log_normalizers: Float[Array, " t"]
     errors: Float[Array, " t"] | None
     last: Law
-    laws: Any
+    laws: PyTree
 
 
 class Smoothing(NamedTuple):
@@ -69,7 +71,7 @@ class Smoothing(NamedTuple):
 
     mean: Float[Array, "t d"]
     covariance: Float[Array, "t d d"]
-    laws: Any  # AbstractLaws
+    laws: PyTree  # AbstractLaws or None
     method: str
 
 
@@ -78,6 +80,6 @@ class Ahead(NamedTuple):
 
     mean: Float[Array, "k d"]
     covariance: Float[Array, "k d d"]
-    laws: Any  # AbstractLaws
+    laws: AbstractLaws
     log_kept: Float[Array, " k"]
     codes: Int[Array, " k"]

@@ -13,6 +13,8 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float
 
+# In the middle these nodes are 1.15 times as far apart as equispaced ones (alpha / asin(alpha) over
+# 2 / pi), Chebyshev's 1.57 times; towards the ends they still lie dense, against oscillations.
 _STRETCH = 0.97
 
 

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import lineax as lx
 import numpy as np
 import optimistix as optx
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 # exp(-80) = 2e-35: below it a component is zero, so that no product of two is a subnormal number,
 # which processors are slow with.
@@ -175,15 +175,15 @@ _NORMAL = lx.Normal(lx.Cholesky())
 
 
 @eqx.filter_jit
-def _init(solver: Any, fn: Residuals, theta: Array, data: Data) -> Any:
+def _init(solver: Any, fn: Residuals, theta: Array, data: Data) -> PyTree:
     value, _ = jax.eval_shape(fn, theta, data)
     return solver.init(fn, theta, data, {}, value, None, frozenset())
 
 
 @eqx.filter_jit
 def _advance(
-    solver: Any, fn: Residuals, theta: Array, data: Data, state: Any, num_steps: Int[Array, ""]
-) -> tuple[Array, Any, Int[Array, ""], Bool[Array, ""]]:
+    solver: Any, fn: Residuals, theta: Array, data: Data, state: PyTree, num_steps: Int[Array, ""]
+) -> tuple[Array, PyTree, Int[Array, ""], Bool[Array, ""]]:
     arrays, rest = eqx.partition(state, eqx.is_array)
 
     def unfinished(carry):

@@ -6,7 +6,6 @@ called on the host. Roots are exp(log f / 2) for a log-density, never sqrt(exp(l
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -142,7 +141,7 @@ class RootFunction:
                 f"x = {_show(x[i])} ({int(bad.sum())} of {len(x)} points){remedy}"
             )
 
-    def _inspect(self, f: Any, name: str) -> bool:
+    def _inspect(self, f: Callable[..., object], name: str) -> bool:
         """Whether JAX can trace f; its arity and the shape of its value are checked on the way."""
         if not callable(f):
             raise ValueError(f"{name} must be a function, got {type(f).__name__}")
@@ -171,7 +170,7 @@ class RootFunction:
 
 def _check_arity(f: Callable, name: str, vectorized: bool) -> None:
     try:
-        inspect.signature(f).bind(None)
+        _ = inspect.signature(f).bind(None)
     except TypeError as error:
         what = "points of shape (n, d)" if vectorized else "a point of shape (d,)"
         raise ValueError(f"{name} must take one argument, {what}: {error}") from None
@@ -179,7 +178,7 @@ def _check_arity(f: Callable, name: str, vectorized: bool) -> None:
         pass  # some built-in functions have no signature; the call itself will tell
 
 
-def _shape_message(name: str, expected: str, got: Any, vectorized: bool, dim: int) -> str:
+def _shape_message(name: str, expected: str, got: object, vectorized: bool, dim: int) -> str:
     call = f"(n, {dim}) -> (n,)" if vectorized else f"({dim},) -> scalar"
     remedy = "" if vectorized else "; pass vectorized=True if it takes many points at once"
     return f"{name} must map {call}, so to shape {expected} here, got shape {got}{remedy}"

@@ -122,7 +122,7 @@ def learn_full_rank(
     box = as_finite_box("box", box)
     if not (np.isfinite(ridge) and ridge > 0):
         raise ValueError(f"ridge must be positive and finite, got {ridge!r}")
-    as_count("max_iterations", max_iterations)
+    _ = as_count("max_iterations", max_iterations)
     anchors, points, eta = _design(box, anchors, points, precision, num_anchors)
     function = RootFunction([f], box, kind="log" if log else "value", vectorized=vectorized)
     values = np.square(function.set_peak(np.asarray(box.to_unit(points)))[:, 0])

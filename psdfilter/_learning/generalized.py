@@ -9,13 +9,12 @@ needs hundreds: the components turn with the ridge x = m(u).
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import ArrayLike, Float
+from jaxtyping import ArrayLike, Float, PRNGKeyArray
 
 from .._checks import Numbers, as_axes, as_count, as_key
 from .._density.anchors import TensorGrid
@@ -37,7 +36,7 @@ from .generalized_points import Validation, as_unit_points, num_training_points,
 from .generalized_start import Starter
 from .progress import Bar
 from .rank_one import as_tolerance
-from .table import AbstractReport
+from .table import AbstractErrorReport
 
 # Steps between two looks at the loss; a relative gain below _STALL over that many ends the run.
 _CHUNK = {"levenberg-marquardt": 25, "lbfgs": 200}
@@ -48,7 +47,7 @@ _ROUNDING = 1e-19
 _SOLVER_TOL = 1e-6
 
 
-class GeneralizedReport(AbstractReport):
+class GeneralizedReport(AbstractErrorReport):
     """Held-out errors of a fit with free shapes, and how it went."""
 
     sup_error: float  # max |f_hat - f| / max f over the validation points
@@ -71,22 +70,12 @@ class GeneralizedReport(AbstractReport):
     log_peak: float
     seconds: float
 
-    @property
-    def met(self) -> bool | None:
-        """Whether the measured sup error is within the tolerance; None if none was asked for."""
-        return None if self.tol is None else self.sup_error <= self.tol
-
     def rows(self) -> list[tuple[str, str]]:
         """Names and values, in the order they are shown."""
-        asked = (
-            "" if self.tol is None else f"  (asked {self.tol:g}{'' if self.met else ', MISSED'})"
-        )
         done = "converged" if self.converged else "step limit reached"
         state = "tolerance met" if self.met and not self.converged else done
         rows = [
-            ("sup error / max f", f"{self.sup_error:.2e}{asked}"),
-            ("L1 error", f"{self.l1_error:.2e}"),
-            ("L2 error", f"{self.l2_error:.2e}"),
+            *self.error_rows(),
             ("components", f"{self.order}  ({self.num_parameters} parameters)"),
             (f"{self.loss_name} loss", f"{self.loss:.2e}  (start {self.start_loss:.2e})"),
             ("solver", f"{self.method}, {self.iterations} steps, {state}"),
@@ -141,7 +130,7 @@ def learn_generalized(
     loss: str = "root",
     method: str = "levenberg-marquardt",
     num_starts: int = 1,
-    key: Any = None,
+    key: PRNGKeyArray | None = None,
     points: Numbers | TensorGrid | None = None,
     max_steps: int | None = None,
     log: bool = False,
@@ -293,13 +282,13 @@ def _in_user_units(best: _Run, box: Box, log_peak: float) -> GeneralizedGaussian
     return GeneralizedGaussianPSD(amplitudes, precision, linear, offset, log_peak)
 
 
-def _as_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
+def _as_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
     return value
 
 
-def _as_keys(key: Any, num: int) -> Any:
+def _as_keys(key: PRNGKeyArray | None, num: int) -> Sequence[PRNGKeyArray] | PRNGKeyArray:
     if num == 0:
         return ()
     if key is None:

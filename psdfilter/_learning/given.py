@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 from scipy.spatial.distance import cdist
 
 from .._checks import as_count, as_key
@@ -41,7 +41,7 @@ class Design:
     precision: Float[Array, " d"] | None
     ridge: float | None
     tol: float | None
-    key: Any
+    key: PRNGKeyArray | None
     num_anchors: int | None = None
     num_points: int | None = None
     solver: str = "dense"
@@ -311,14 +311,14 @@ def as_design(
     if solver not in ("dense", "nystrom"):
         raise ValueError(f'solver must be "dense" or "nystrom", got {solver!r}')
     if num_anchors is not None:
-        as_count("num_anchors", num_anchors)
+        _ = as_count("num_anchors", num_anchors)
         if not isinstance(anchors, str):
             raise ValueError(
                 'num_anchors says how many random anchors to draw: pass anchors="uniform" or '
                 '"sobol" with it'
             )
     if num_points is not None:
-        as_count("num_points", num_points)
+        _ = as_count("num_points", num_points)
         drawn = isinstance(points, str) or (points is None and num_anchors is not None)
         if not drawn:
             raise ValueError(
@@ -329,7 +329,7 @@ def as_design(
         raise ValueError(f"ridge must be >= 0, got {ridge!r}")
     for name, choice in (("anchors", anchors), ("points", points)):
         if isinstance(choice, str):
-            choose_points(name, choice, box, 1, key)
+            _ = choose_points(name, choice, box, 1, key)
     eta = None
     if precision is not None:
         eta = as_precision("precision", precision, box.dim) * jnp.square(box.half_width)

@@ -127,7 +127,7 @@ def nystrom_ridge(
     for name, value in (("ridge", ridge), ("tol", tol)):
         if not (np.isfinite(value) and value > 0):
             raise ValueError(f"{name} must be positive and finite, got {value!r}")
-    as_count("max_iterations", max_iterations)
+    _ = as_count("max_iterations", max_iterations)
     source = as_block_source(points, targets, dimension(anchors), _ROWS_PER_READ)
     root_eta = np.sqrt(np.asarray(eta))
     centers = np.asarray(expand(anchors)) * root_eta

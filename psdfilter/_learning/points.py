@@ -1,12 +1,11 @@
 """Anchors and training points: random, low-discrepancy, padded grids, quadrature grids."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 from scipy.stats import qmc
 
 from .._checks import as_count, as_key
@@ -15,7 +14,7 @@ from .._density.box import Box
 from .axes import Axis, stretched_nodes
 
 
-def uniform_points(box: Box, num: int, *, key: Any) -> Float[Array, "n d"]:
+def uniform_points(box: Box, num: int, *, key: PRNGKeyArray) -> Float[Array, "n d"]:
     """Independent uniform points in the box, as in the paper's Algorithm 1."""
     unit = jax.random.uniform(
         as_key("key", key), (as_count("num", num), box.dim), jnp.float64, -1.0, 1.0
@@ -23,7 +22,7 @@ def uniform_points(box: Box, num: int, *, key: Any) -> Float[Array, "n d"]:
     return box.center[None] + box.half_width[None] * unit
 
 
-def sobol_points(box: Box, num: int, *, key: Any) -> Float[Array, "n d"]:
+def sobol_points(box: Box, num: int, *, key: PRNGKeyArray) -> Float[Array, "n d"]:
     """The first points of a scrambled Sobol sequence in the box."""
     seed = jax.random.randint(as_key("key", key), (), 0, np.iinfo(np.int32).max)
     count = as_count("num", num)
@@ -81,7 +80,9 @@ def training_grid(box: Box, num: int | Sequence[int], kind: str = "stretched") -
     return _grid_in(box, [rules[kind](n) for n in _counts("num", num, box.dim)])
 
 
-def choose_points(name: str, choice: str, box: Box, num: int, key: Any) -> Float[Array, "n d"]:
+def choose_points(
+    name: str, choice: str, box: Box, num: int, key: PRNGKeyArray | None
+) -> Float[Array, "n d"]:
     """Random points by name: "uniform" or "sobol"."""
     makers = {"uniform": uniform_points, "sobol": sobol_points}
     if choice not in makers:

@@ -12,8 +12,12 @@ from jaxtyping import Float
 from .axes import periodic_nodes, stretched_nodes
 from .evaluate import RootFunction
 
+# The first look: 64 to an axis in the plane, 16 in space. Bumps that are narrower are found only
+# where the climb from a start leads to them.
 _NUM_PROBES = 4096
+# A power of two: cells are made by halving.
 _NUM_STARTS = 16
+# Steps of 1/32 on the first line, an eighth of that after each zoom: 5e-4 at the end.
 _LINE = 65
 _ZOOMS = 3
 

@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from .._checks import as_axes
 from .._density.anchors import TensorGrid
@@ -22,6 +22,7 @@ from .report import FitReport
 from .sizing import Budget, Unreachable
 from .tensor_ridge import TensorRidge
 
+# Coefficients of up to fifty (`grid_search`) round at 50 eps = 1e-14 of the peak, twice that in f.
 _LEAST_TOL = 1e-12
 
 
@@ -69,7 +70,7 @@ def learn_rank_one(
     points: ArrayLike | TensorGrid | str | None = None,
     precision: ArrayLike | None = None,
     ridge: float | None = None,
-    key: Any = None,
+    key: PRNGKeyArray | None = None,
     num_anchors: int | None = None,
     num_points: int | None = None,
     solver: str | None = None,
@@ -197,7 +198,7 @@ def _in_user_units(
     return model, report, nodes
 
 
-def as_tolerance(tol: Any) -> float:
+def as_tolerance(tol: float) -> float:
     """`tol` as a number that float64 can honour."""
     if not isinstance(tol, int | float | np.floating | np.integer) or isinstance(tol, bool):
         raise ValueError(f"tol must be a positive number, got {tol!r}")

@@ -1,9 +1,9 @@
 """What a fit did and how well, in a form that prints."""
 
-from .table import AbstractReport
+from .table import AbstractErrorReport
 
 
-class FitReport(AbstractReport):
+class FitReport(AbstractErrorReport):
     """Held-out errors and the size of a learned model.
 
     Attributes:
@@ -52,22 +52,12 @@ class FitReport(AbstractReport):
             total *= num
         return total
 
-    @property
-    def met(self) -> bool | None:
-        """Whether the measured sup error is within the tolerance; None if none was asked for."""
-        return None if self.tol is None else self.sup_error <= self.tol
-
     def rows(self) -> list[tuple[str, str]]:
         """Names and values, in the order they are shown."""
-        asked = (
-            "" if self.tol is None else f"  (asked {self.tol:g}{'' if self.met else ', MISSED'})"
-        )
         grid = " x ".join(map(str, self.shape))
         order = f"{grid} = {self.num_anchors}" if len(self.shape) > 1 else grid
         rows = [
-            ("sup error / max f", f"{self.sup_error:.2e}{asked}"),
-            ("L1 error", f"{self.l1_error:.2e}"),
-            ("L2 error", f"{self.l2_error:.2e}"),
+            *self.error_rows(),
             ("anchors", order),
             ("precision", ", ".join(f"{p:.4g}" for p in self.precision)),
         ]

@@ -7,7 +7,8 @@ a = T V diag(sigma / (sigma^2 + n lambda)) W' y: the augmented least-squares pro
 [Phi T; sqrt(n lambda) I] c = [y; 0] in closed form, without squaring its condition number.
 """
 
-from typing import Any
+from types import ModuleType
+from typing import TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -74,6 +75,9 @@ class DenseRidge(eqx.Module):
         return solution[:, 0] if array.ndim == 1 else solution
 
 
-def dense_filter(singular: Any, shift: Any, xp: Any = np) -> Any:
+A = TypeVar("A", Array, np.ndarray)
+
+
+def dense_filter(singular: A, shift: A | float, xp: ModuleType = np) -> A:
     """s / (s^2 + shift), zero where s is."""
     return singular / xp.maximum(singular * singular + shift, np.finfo(float).tiny)

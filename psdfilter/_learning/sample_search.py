@@ -36,10 +36,10 @@ class Limits:
     max_directions: int
 
     def __post_init__(self) -> None:
-        as_count("folds", self.folds, least=2)
-        as_count("seed", self.seed, least=0)
-        as_count("max_anchors", self.max_anchors)
-        as_count("max_directions", self.max_directions)
+        _ = as_count("folds", self.folds, least=2)
+        _ = as_count("seed", self.seed, least=0)
+        _ = as_count("max_anchors", self.max_anchors)
+        _ = as_count("max_directions", self.max_directions)
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 import time
 from math import prod
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -17,6 +16,7 @@ from .root_likelihood import ProductBasis, RootFit
 from .sample_search import Limits, Search, normalised, sample_scores
 from .table import AbstractReport
 
+# Two in each of the five folds of cross-validation.
 _LEAST_SAMPLES = 10
 
 
@@ -155,7 +155,7 @@ def learn_conditional(
     return _learn(z, box_u.dim, joint, precision, ridge, limits, progress, start)
 
 
-def _as_samples(name: str, samples: Any, box: Box) -> Float[np.ndarray, "n d"]:
+def _as_samples(name: str, samples: ArrayLike, box: Box) -> Float[np.ndarray, "n d"]:
     """Samples in unit coordinates."""
     try:
         array = np.asarray(samples, dtype=float)

@@ -9,7 +9,8 @@ P T = W diag(sigma) V' and T T' = K^+, the minimiser of |Y - P a|^2 / n + lambda
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from types import ModuleType
+from typing import TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -21,8 +22,10 @@ from .._density.anchors import TensorGrid
 from .._density.psd import as_precision
 from .axes import AxisFactor, factor_axis
 
+A = TypeVar("A", Array, np.ndarray)
 
-def apply_along_axes(values: Any, matrices: Sequence[Any]) -> Any:
+
+def apply_along_axes(values: A, matrices: Sequence[A]) -> A:
     """(M_1 x ... x M_D) Y for Y of shape (n_1 ... n_D, k), in NumPy or JAX as the arguments are.
 
     Each product moves the axis it consumes to the back, so that nothing is transposed in memory;
@@ -34,7 +37,7 @@ def apply_along_axes(values: Any, matrices: Sequence[Any]) -> Any:
     return values.reshape(num_rhs, -1).T
 
 
-def spectral_filter(singular: Sequence[Any], shift: Any, xp: Any = np) -> Any:
+def spectral_filter(singular: Sequence[A], shift: A | float, xp: ModuleType = np) -> A:
     """s / (s^2 + shift) for the tensor product s of the axes' singular values, flat."""
     total = singular[0]
     for values in singular[1:]:
@@ -118,17 +121,17 @@ class TensorRidge(eqx.Module):
 
 
 def solve_factored(
-    values: Any,
-    left: Sequence[Any],
-    singular: Sequence[Any],
-    lift: Sequence[Any],
-    ridge: Any,
-    xp: Any = np,
-) -> Any:
+    values: A,
+    left: Sequence[A],
+    singular: Sequence[A],
+    lift: Sequence[A],
+    ridge: A | float,
+    xp: ModuleType = np,
+) -> A:
     """Coefficients (m, k) from values (n, k), in NumPy or JAX."""
     spectrum = apply_along_axes(values, [w.T for w in left])
     gain = spectral_filter(singular, values.shape[0] * ridge, xp)
-    return apply_along_axes(gain[:, None] * spectrum, lift)
+    return apply_along_axes(xp.multiply(gain[:, None], spectrum), lift)
 
 
 def _as_jax(factors: Sequence[AxisFactor]) -> tuple[tuple[Array, ...], ...]:

@@ -15,7 +15,9 @@ from .evaluate import RootFunction
 from .probe import kronecker_points
 from .tensor_ridge import apply_along_axes
 
+# Points of the validation grid: 3 MB of values for each root.
 _GRID_LIMIT = 400_000
+# What the largest product on the way may take.
 _BLOCK_BYTES = 2e8
 
 

@@ -5,11 +5,10 @@ and how the series are laid out.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from .._inference.model import AbstractFrozen, PlanCheck
 from .._inference.series import Series
@@ -35,7 +34,7 @@ class Core(eqx.Module):
         logs = self.frozen.increments(self.build(theta), self.series, forward)
         return [row[jnp.asarray(at)] for row, at in zip(logs, self.rows, strict=True)]
 
-    def run(self, theta: Theta) -> tuple[Float[Array, ""], PlanCheck, Any]:
+    def run(self, theta: Theta) -> tuple[Float[Array, ""], PlanCheck, PyTree]:
         """log p(y; theta), how well the plan serves at theta, and facts to make another one by."""
         return self.frozen.evidence(self.build(theta), self.series)
 

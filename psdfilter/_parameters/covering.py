@@ -1,16 +1,17 @@
 """Models at several thetas on one box that holds all of theirs."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import equinox as eqx
 import jax.numpy as jnp
 
 from .._density.box import Box
 from .._statespace.model import StateSpaceModel
+from .core import Build
+from .theta import Theta
 
 
-def covering_ssm(build: Callable[[Any], Any], thetas: Sequence[Any]) -> list[StateSpaceModel]:
+def covering_ssm(build: Build, thetas: Sequence[Theta]) -> list[StateSpaceModel]:
     """The models at all thetas, on one box that holds all of theirs.
 
     A model is sized as it will be traced: where `build` gives the noise as a matrix, whose zeros

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from .._checks import Numbers, as_count
 from .._inference.engine import AbstractEngine
+from .._inference.posterior import Posterior
 from .._learning.progress import Bar
 from .._statespace.model import Inputs
 from .core import Build
@@ -92,7 +93,7 @@ class Fit(eqx.Module):
         """max over the other parameters of log L, at `num` values of one within `width` se."""
         return profile_likelihood(self, name, num=num, width=width)
 
-    def posterior(self) -> Any:
+    def posterior(self) -> Posterior | list[Posterior]:
         """The filter at the estimate; a list for several series."""
         return self.likelihood.posterior(self.theta)
 
@@ -154,8 +155,8 @@ def fit(
         progress: whether to show a bar; by default on a terminal.
     """
     started = time.perf_counter()
-    as_count("max_steps", max_steps)
-    as_count("max_plans", max_plans)
+    _ = as_count("max_steps", max_steps)
+    _ = as_count("max_plans", max_plans)
     theta0 = as_theta("theta0", theta0)
     coordinates = Coordinates.of(theta0, bounds)
     start = likelihood(

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from .._checks import Numbers, is_traced
 from .._inference.ability import Ability, NotOffered
@@ -40,7 +40,7 @@ def _increments(core: Core, theta: Theta) -> list[Float[Array, " t"]]:
 
 
 @eqx.filter_jit
-def _run(core: Core, theta: Theta) -> tuple[Float[Array, ""], PlanCheck, Any]:
+def _run(core: Core, theta: Theta) -> tuple[Float[Array, ""], PlanCheck, PyTree]:
     return core.run(theta)
 
 
@@ -183,7 +183,7 @@ def _are_several(ys: Any) -> bool:
     return np.ndim(ys) == 3
 
 
-def _two_axes(y: Any) -> np.ndarray:
+def _two_axes(y: Numbers) -> np.ndarray:
     array = np.asarray(y, dtype=float)
     return array[:, None] if array.ndim == 1 else array
 

@@ -1,15 +1,16 @@
 """The search for the maximum: quasi-Newton steps on a frozen plan, new plans on the way."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
+from .._checks import Numbers
 from .._inference.model import PlanCheck
 from .._inference.sizing.plan import Unaffordable
 from .._learning.progress import Bar
@@ -17,7 +18,7 @@ from .core import Core
 from .likelihood import Likelihood
 from .theta import Coordinates, Theta
 
-LogPrior = Callable[[Theta], Any] | None
+LogPrior = Callable[[Theta], Numbers] | None
 # Of the quasi-Newton search, on the objective per observation; Newton steps do the rest.
 _RTOL = 1e-5
 # Two thetas this close in free coordinates share a plan; those this far apart never do.
@@ -35,7 +36,7 @@ class Objective(eqx.Module):
     log_prior: LogPrior = eqx.field(static=True)
     count: int = eqx.field(static=True)  # T, the number of observations
 
-    def __call__(self, free: Float[Array, " p"], _: Any = None) -> tuple[Array, PlanCheck]:
+    def __call__(self, free: Float[Array, " p"], _: None = None) -> tuple[Array, PlanCheck]:
         """The objective, and how well the plan serves there."""
         theta = self.coordinates.to_theta(free)
         value, check = self.core.total(theta)
@@ -66,7 +67,7 @@ def _start(objective: Objective, free: Array):
 
 
 @eqx.filter_jit
-def _step(objective: Objective, free: Array, state: Any):
+def _step(objective: Objective, free: Array, state: PyTree):
     new, state, check = _SOLVER.step(objective, free, None, {}, state, frozenset())
     done, result = _SOLVER.terminate(objective, new, None, {}, state, frozenset())
     return new, state, check, done, result

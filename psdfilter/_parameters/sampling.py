@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._checks import Numbers
 from .likelihood import Likelihood
 from .maximize import LogPrior
 from .theta import Bounds, Coordinates, Theta
@@ -22,7 +23,7 @@ class LogPosterior(eqx.Module):
 
     likelihood: Likelihood
     coordinates: Coordinates
-    log_prior: Callable[[Theta], Any] | None = eqx.field(static=True)
+    log_prior: Callable[[Theta], Numbers] | None = eqx.field(static=True)
 
     def __call__(self, free: Float[Array, " p"]) -> Float[Array, ""]:
         """The log-density at z, up to a constant."""
@@ -55,7 +56,9 @@ def log_posterior(
     return LogPosterior(likelihood, Coordinates.of(likelihood.theta, bounds), log_prior)
 
 
-def to_arviz(likelihood: Likelihood, draws: Mapping[str, Any], *, pointwise: bool = True) -> Any:
+def to_arviz(
+    likelihood: Likelihood, draws: Mapping[str, Numbers], *, pointwise: bool = True
+) -> Any:
     """Draws of theta as ArviZ data, with pointwise log-likelihoods for LOO and WAIC.
 
     Args:

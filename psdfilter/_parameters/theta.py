@@ -1,6 +1,6 @@
 """Parameters as a flat vector: names for tables, bounds, and coordinates without bounds."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from .._checks import require_x64
 
-Theta = Any  # any pytree of numbers: a number, an array, a dict of them ...
+Theta = PyTree  # any pytree of numbers: a number, an array, a dict of them ...
 Bounds = Mapping[str, tuple[float | None, float | None]]
 
 
@@ -62,7 +62,7 @@ class Coordinates(eqx.Module):
     names: tuple[str, ...] = eqx.field(static=True)
     lower: tuple[float, ...] = eqx.field(static=True)
     upper: tuple[float, ...] = eqx.field(static=True)
-    unravel: Any = eqx.field(static=True)
+    unravel: Callable[[Array], Theta] = eqx.field(static=True)
 
     @staticmethod
     def of(theta: Theta, bounds: Bounds | None) -> "Coordinates":
@@ -156,7 +156,7 @@ class _Unravel:
         return hash((self._tree, self._shapes))
 
 
-def _pair(key: str, pair: Any) -> tuple[float, float]:
+def _pair(key: str, pair: Sequence[float | None]) -> tuple[float, float]:
     try:
         low, high = pair
         low = -np.inf if low is None else float(low)

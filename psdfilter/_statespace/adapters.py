@@ -1,7 +1,7 @@
 """Models in the form that other libraries take them: f, h, Q, R or matrices."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,8 +35,8 @@ BoxLike = Box | tuple[Numbers, Numbers]
 
 
 def additive_gaussian(
-    f: Callable[..., Any],
-    h: Callable[..., Any],
+    f: Callable[..., Numbers],
+    h: Callable[..., Numbers],
     Q: Numbers,
     R: Numbers,
     m0: Numbers,
@@ -76,7 +76,7 @@ def additive_gaussian(
             "state_box must be given for an f that takes inputs, or one typical row of them as "
             "inputs=, so that a box can be simulated"
         )
-    _check_map("f", f, mean, dim, inputs)
+    _ = _check_map("f", f, mean, dim, inputs)
     num_seen = _check_map("h", h, mean, None, inputs)
     noise = as_noise("Q", Q, dim, singular=True)
     seen_noise = as_noise("R", R, num_seen)
@@ -125,8 +125,8 @@ def linear_gaussian(
     *,
     b: Numbers | None = None,
     d: Numbers | None = None,
-    prior: AbstractDensity | Callable[..., Any] | None = None,
-    log_observation: Callable[..., Any] | None = None,
+    prior: AbstractDensity | Callable[..., Numbers] | None = None,
+    log_observation: Callable[..., Numbers] | None = None,
     state_box: BoxLike | None = None,
     observation_box: BoxLike | None = None,
     horizon: int = 100,
@@ -168,21 +168,14 @@ def linear_gaussian(
         box = gaussian_box(matrix, shift, noise.matrix(), mean, start.matrix(), horizon)
     else:
         box = as_box("state_box", state_box, dim)
-    sensor, seen_noise, seen_shift = _as_sensor(H, R, d, log_observation, dim)
-    if log_observation is not None:
-        parts: dict[str, Any] = {"log_observation": log_observation}
-    else:
-        assert sensor is not None
-        assert seen_noise is not None
-        assert seen_shift is not None
-        parts = _observation_parts(Affine(sensor, seen_shift), seen_noise)
+    sensor = _as_sensor(H, R, d, log_observation, dim)
     structure = LinearGaussian(
         matrix,
         shift,
         noise.matrix(),
-        sensor,
-        seen_shift,
-        None if seen_noise is None else seen_noise.matrix(),
+        sensor.matrix,
+        sensor.shift,
+        None if sensor.noise is None else sensor.noise.matrix(),
         mean,
         None if start is None else start.matrix(),
         prior if isinstance(prior, AbstractDensity) else None,
@@ -192,10 +185,10 @@ def linear_gaussian(
     return StateSpaceModel(
         log_prior=log_prior,
         state_box=box,
-        observation_box=_as_observation_box(observation_box, sensor),
+        observation_box=_as_observation_box(observation_box, sensor.matrix),
         structure=structure,
         **_transition_parts(Affine(matrix, shift), noise),
-        **parts,
+        **sensor.parts,
     )
 
 
@@ -224,7 +217,7 @@ def _observation_parts(h: AbstractFunction, noise: Noise) -> dict[str, Any]:
 
 
 def _check_map(
-    name: str, fn: Callable[..., Any], x: Array, size: int | None, inputs: Inputs
+    name: str, fn: Callable[..., Numbers], x: Array, size: int | None, inputs: Inputs
 ) -> int:
     """The length of fn(x), compared with `size`; 1 for a function that cannot be called yet."""
     if inputs is None and requires(fn, "inputs"):
@@ -279,27 +272,41 @@ def _as_matrix(name: str, value: Numbers, rows: int | None, columns: int | None)
     return array
 
 
+class _Sensor(NamedTuple):
+    """A linear sensor, all None if it is a function, and what a `StateSpaceModel` takes of it."""
+
+    matrix: Float[Array, "p d"] | None
+    shift: Float[Array, " p"] | None
+    noise: Noise | None
+    parts: dict[str, Any]
+
+
 def _as_sensor(
     H: Numbers | None,
     R: Numbers | None,
     d: Numbers | None,
-    log_observation: Callable[..., Any] | None,
+    log_observation: Callable[..., Numbers] | None,
     dim: int,
-) -> tuple[Array | None, Noise | None, Array | None]:
+) -> _Sensor:
     if log_observation is not None:
         if H is not None or R is not None or d is not None:
             raise ValueError("log_observation stands instead of H, R and d: pass None for those")
-        return None, None, None
+        return _Sensor(None, None, None, {"log_observation": log_observation})
     if H is None or R is None:
         raise ValueError("H and R must be given, or log_observation instead of both")
-    sensor = _as_matrix("H", H, None, dim)
-    shift = jnp.zeros(len(sensor)) if d is None else _as_offset("d", d, len(sensor))
-    return sensor, as_noise("R", R, len(sensor), singular=True), shift
+    matrix = _as_matrix("H", H, None, dim)
+    shift = jnp.zeros(len(matrix)) if d is None else _as_offset("d", d, len(matrix))
+    noise = as_noise("R", R, len(matrix), singular=True)
+    return _Sensor(matrix, shift, noise, _observation_parts(Affine(matrix, shift), noise))
 
 
 def _as_prior(
-    prior: Any, m0: Numbers | None, P0: Numbers | None, dim: int, state_box: Any
-) -> tuple[Array | None, Noise | None, Callable[..., Any]]:
+    prior: AbstractDensity | Callable[..., Numbers] | None,
+    m0: Numbers | None,
+    P0: Numbers | None,
+    dim: int,
+    state_box: BoxLike | None,
+) -> tuple[Array | None, Noise | None, Callable[..., Numbers]]:
     """Mean and covariance of the prior as far as they are known, and its log-density."""
     if isinstance(prior, AbstractDensity):
         if prior.dim != dim:

@@ -8,15 +8,18 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from .._density.box import Box, as_box
 from .adapters import BoxLike
 from .boxes import box_of_paths
 from .model import StateSpaceModel
 
+# States at which laws are compared, to see what they depend on: exact equality is asked for.
 _PROBES = 64
+# The paths that a box is made of, as for `additive_gaussian`.
 _CHAINS, _STEPS = 512, 64
+# Any fixed number: the same model has the same box.
 _SEED = 20_240_101
 
 
@@ -90,7 +93,7 @@ class _Wrapped:
     def _out(self, points: np.ndarray) -> np.ndarray:
         return points[:, 0] if self.flat else points
 
-    def _in(self, states: Any) -> np.ndarray:
+    def _in(self, states: Array | np.ndarray) -> np.ndarray:
         return np.asarray(states, dtype=float).reshape(-1, self.dim)
 
     def log_prior(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:

@@ -8,20 +8,22 @@ import inspect
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
+from .._checks import Numbers
 from .._density.psd import AbstractDensity
 from .noise import Noise, log_normal
 
-Inputs = Any  # any pytree of arrays, one row for each step
+Inputs = PyTree  # any pytree of arrays, one row for each step
 Time = Array | np.ndarray | int | None  # a step, where one is needed
 KEYWORDS = ("t", "inputs")
+T = TypeVar("T")
 
 
 class Keywords(eqx.Module):
@@ -60,7 +62,7 @@ class Plain(AbstractFunction):
         """Read off its signature."""
         return signature_keywords(self.fn)
 
-    def __call__(self, *args: Any, **keywords: Any) -> Any:
+    def __call__(self, *args: PyTree, **keywords: PyTree) -> Numbers:
         """fn(...)."""
         return self.fn(*args, **keywords)
 
@@ -68,15 +70,15 @@ class Plain(AbstractFunction):
 class Split(AbstractFunction):
     """A callable Equinox module of the user's, or a method of one, in arrays and the rest."""
 
-    arrays: Any
-    rest: Any = eqx.field(static=True)
+    arrays: PyTree
+    rest: PyTree = eqx.field(static=True)
 
     @property
     def keywords(self) -> Keywords:
         """Read off its signature."""
         return signature_keywords(eqx.combine(self.arrays, self.rest))
 
-    def __call__(self, *args: Any, **keywords: Any) -> Any:
+    def __call__(self, *args: PyTree, **keywords: PyTree) -> Numbers:
         """module(...)."""
         return eqx.combine(self.arrays, self.rest)(*args, **keywords)
 
@@ -90,7 +92,7 @@ def as_function(fn: Any) -> Any:
     return Plain(fn)
 
 
-def signature_keywords(fn: Callable[..., Any]) -> Keywords:
+def signature_keywords(fn: Callable[..., object]) -> Keywords:
     """The keywords of a function that is no `AbstractFunction`."""
     try:
         return _read_signature(fn)
@@ -99,7 +101,7 @@ def signature_keywords(fn: Callable[..., Any]) -> Keywords:
 
 
 @lru_cache(maxsize=1024)
-def _read_signature(fn: Callable[..., Any]) -> Keywords:
+def _read_signature(fn: Callable[..., object]) -> Keywords:
     try:
         parameters = inspect.signature(fn).parameters
     except (TypeError, ValueError):
@@ -111,21 +113,21 @@ def _read_signature(fn: Callable[..., Any]) -> Keywords:
     return Keywords(frozenset(p.name for p in taken), frozenset(required))
 
 
-def keywords_of(fn: Callable[..., Any]) -> frozenset[str]:
+def keywords_of(fn: Callable[..., object]) -> frozenset[str]:
     """Which of the optional keywords `t` and `inputs` a function takes."""
     return _keywords(fn).names
 
 
-def _keywords(fn: Callable[..., Any]) -> Keywords:
+def _keywords(fn: Callable[..., object]) -> Keywords:
     return fn.keywords if isinstance(fn, AbstractFunction) else signature_keywords(fn)
 
 
-def requires(fn: Callable[..., Any], name: str) -> bool:
+def requires(fn: Callable[..., object], name: str) -> bool:
     """Whether a function cannot be called without the keyword."""
     return name in _keywords(fn).required
 
 
-def call(fn: Callable[..., Any], *args: Any, t: Time = None, inputs: Inputs = None) -> Any:
+def call(fn: Callable[..., T], *args: PyTree, t: Time = None, inputs: Inputs = None) -> T:
     """fn(*args), with `t` and `inputs` if it takes them."""
     given, keywords = {"t": t, "inputs": inputs}, _keywords(fn)
     if inputs is None and "inputs" in keywords.required:
@@ -138,7 +140,7 @@ def call(fn: Callable[..., Any], *args: Any, t: Time = None, inputs: Inputs = No
     return fn(*args, **wanted)
 
 
-def as_vector(value: Any) -> Array:
+def as_vector(value: Numbers) -> Array:
     """What a user's map returned, as (d,)."""
     return jnp.atleast_1d(jnp.asarray(value, dtype=jnp.float64))
 
@@ -252,6 +254,6 @@ class DensityPrior(AbstractFunction):
         return self.f.log_density(x)
 
 
-def size_of(fn: Callable[..., Any], *args: Any) -> tuple[int, ...]:
+def size_of(fn: Callable[..., Array], *args: Array | jax.ShapeDtypeStruct) -> tuple[int, ...]:
     """The shape of what a map returns at step 1."""
     return jax.eval_shape(lambda *a: call(fn, *a, t=1), *args).shape

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._checks import Numbers
 from .._density.box import Box
 from .._density.psd import AbstractDensity
 from .functions import AbstractFunction, Time, as_function, call, keywords_of, size_of
@@ -229,7 +230,7 @@ def log_prior_table(ssm: StateSpaceModel, x: Float[Array, "n d"]) -> Float[Array
     return jax.vmap(lambda point: _scalar("log_prior", ssm.log_prior(point)))(x)
 
 
-def _scalar(name: str, value: Any) -> Array:
+def _scalar(name: str, value: Numbers) -> Array:
     """One number; a size-one array is taken for one."""
     array = jnp.asarray(value, dtype=jnp.float64)
     if array.size != 1:

@@ -5,21 +5,22 @@ that each density of a model is compiled once.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
+from .._checks import Numbers
 from .functions import Inputs, call
 from .model import StateSpaceModel, log_transition_rows
 
+# One size for all, so that a density is compiled once; what fills up the last block is thrown away.
 _BLOCK = 8192
 
 
-def _scalar_of(value: Any) -> jax.Array:
+def _scalar_of(value: Numbers) -> jax.Array:
     return jnp.asarray(value, dtype=jnp.float64).reshape(())
 
 
@@ -47,7 +48,9 @@ def _prior_block(ssm, x, rows):
     return jax.vmap(lambda point: _scalar_of(ssm.log_prior(point)))(x)
 
 
-def _in_blocks(fn: Callable[..., Any], arrays: tuple[np.ndarray, ...], rows: Any) -> np.ndarray:
+def _in_blocks(
+    fn: Callable[..., Array], arrays: tuple[np.ndarray, ...], rows: Inputs
+) -> np.ndarray:
     num = len(arrays[0])
     out = np.empty(num)
     for start in range(0, num, _BLOCK):
@@ -105,7 +108,7 @@ def log_observation_pairs(
     return _in_blocks(fn, (x, y, t), inputs_at(inputs, t))
 
 
-def _host(fn: Callable[..., Any], t: np.ndarray, num: int) -> np.ndarray:
+def _host(fn: Callable[..., Numbers], t: np.ndarray, num: int) -> np.ndarray:
     """A NumPy model: one call for each distinct step."""
     out = np.empty(num)
     for step in np.unique(t):

@@ -18,6 +18,7 @@ from .._statespace.model import StateSpaceModel
 from ._format import decode, encode
 from ._schemas import KINDS, SCHEMAS, schema_of
 
+# Of the container; what is in it has versions of its own (`SCHEMAS`).
 _VERSION = 2
 _HEADER = "header.json"
 

@@ -5,11 +5,12 @@ error bounds of `post.certificate` say something for them.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 from scipy.special import log_ndtr as scipy_log_ndtr
 
 from .._density.box import Box
@@ -19,7 +20,8 @@ from ._reference import Densities
 from ._reference import log_normal as np_log_normal
 from ._system import Sampler, System
 
-Mean = Callable[..., Any]  # u, parameter -> where the noise is centred
+V = TypeVar("V")
+Mean = Callable[..., Array]  # u, parameter -> where the noise is centred
 
 
 def _log_mass(mean, sd, low: float, high: float, xp, log_ndtr):
@@ -33,14 +35,14 @@ def _make(
 ) -> System:
     """x' ~ N(mean(u), sd^2) on (low, high), y = x + N(0, sensor_sd^2), uniform prior."""
 
-    def settings(given: dict[str, Any]) -> tuple[Any, Any, Any]:
+    def settings(given: dict[str, V]) -> tuple[V | float, ...]:
         unknown = set(given) - set(defaults)
         if unknown:
             raise TypeError(f"{name} takes {', '.join(defaults)}, got {', '.join(sorted(unknown))}")
         first, sd, sensor_sd = (defaults | given).values()
         return first, sd, sensor_sd
 
-    def model(**given: Any) -> StateSpaceModel:
+    def model(**given: Array | float) -> StateSpaceModel:
         first, sd, sensor_sd = settings(given)
 
         def log_transition(u, x):
@@ -61,7 +63,7 @@ def _make(
             sample_observation=lambda key, x: x + sensor_sd * jax.random.normal(key, (1,)),
         )
 
-    def sampler(**given: Any) -> Sampler:
+    def sampler(**given: Array | float) -> Sampler:
         first, sd, sensor_sd = settings(given)
 
         def transition(key, u, t):
@@ -75,7 +77,7 @@ def _make(
             lambda key, x, t: x + sensor_sd * jax.random.normal(key, (1,)),
         )
 
-    def densities(**given: Any) -> Densities:
+    def densities(**given: float) -> Densities:
         first, sd, sensor_sd = settings(given)
 
         def log_axis(i, u, x, t):

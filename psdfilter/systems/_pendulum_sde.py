@@ -7,6 +7,7 @@ from .._statespace.adapters import additive_gaussian
 from .._statespace.model import StateSpaceModel
 from ._system import Sampler, System
 
+# Over a length of one: metres and seconds.
 _GRAVITY = 9.8
 _PRIOR_MEAN, _PRIOR_SD = (1.5, 0.0), (0.32, 0.32)
 

@@ -10,7 +10,9 @@ from ._reference import Densities
 from ._reference import log_normal as np_log_normal
 from ._system import Sampler, System
 
+# 5.75 stationary standard deviations.
 _HALF_WIDTH = 3.3
+# Off the middle, so that nothing is symmetric.
 _BEACON = (0.4, -0.2)
 
 

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from scipy.special import roots_legendre
 
+from .._checks import Numbers
+
 
 @dataclass(frozen=True)
 class Densities:
@@ -178,7 +180,7 @@ def _push(tables: list[np.ndarray], v: np.ndarray) -> np.ndarray:
 
 
 def reference_filter(
-    model: Densities, ys: Any, num_nodes: int, first: str, check: bool
+    model: Densities, ys: Numbers, num_nodes: int, first: str, check: bool
 ) -> Reference:
     """The filter on `num_nodes` nodes per axis; with `check`, compared with twice as many."""
     if first not in ("predict", "observe"):

@@ -3,13 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._checks import as_count, as_key, require_x64
+from .._checks import Numbers, as_count, as_key, require_x64
 from .._statespace.model import StateSpaceModel
 from ._reference import Densities, Reference, reference_filter
 
@@ -46,7 +45,7 @@ class System:
     densities: Callable[..., Densities] | None = None
     num_nodes: int | None = None
 
-    def __call__(self, **parameters: Any) -> StateSpaceModel:
+    def __call__(self, **parameters: Numbers) -> StateSpaceModel:
         """The state-space model."""
         return self.model(**parameters)
 
@@ -54,7 +53,12 @@ class System:
         return f"<psdfilter.systems.{self.name}: {self.summary}>"
 
     def simulate(
-        self, key_or_seed: Any, num_steps: int, *, first: str = "predict", **parameters: Any
+        self,
+        key_or_seed: PRNGKeyArray | int,
+        num_steps: int,
+        *,
+        first: str = "predict",
+        **parameters: Numbers,
     ) -> tuple[Float[Array, "t d"], Float[Array, "t p"]]:
         """States x_1 ... x_T and observations y_1 ... y_T.
 
@@ -85,12 +89,12 @@ class System:
 
     def reference(
         self,
-        ys: Any,
+        ys: Numbers,
         *,
         num_nodes: int | None = None,
         first: str = "predict",
         check: bool = False,
-        **parameters: Any,
+        **parameters: Numbers,
     ) -> Reference:
         """The filter on a dense grid, in NumPy, with the true densities.
 
@@ -108,7 +112,10 @@ class System:
         return reference_filter(densities, ys, num_nodes or self.num_nodes, first, check)
 
 
-def _path_of(sampler: Sampler) -> Callable[[Array, int], tuple[Array, ...]]:
+Path = Callable[[PRNGKeyArray, int], tuple[Array, ...]]
+
+
+def _path_of(sampler: Sampler) -> Path:
     """key, T -> x_1 ... x_T, y_1 ... y_T, x_0, y_0."""
 
     def path(key: Array, length: int) -> tuple[Array, ...]:
@@ -129,6 +136,6 @@ def _path_of(sampler: Sampler) -> Callable[[Array, int], tuple[Array, ...]]:
 
 
 @lru_cache(maxsize=64)
-def _compiled(system: System, parameters: tuple[tuple[str, Any], ...]) -> Callable[..., Any]:
+def _compiled(system: System, parameters: tuple[tuple[str, Numbers], ...]) -> Path:
     """The simulator of a system, kept so that a second series of the same length is at once."""
     return _path_of(system.sampler(**dict(parameters)))

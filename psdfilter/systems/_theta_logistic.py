@@ -10,6 +10,7 @@ from ._reference import Densities
 from ._reference import log_normal as np_log_normal
 from ._system import Sampler, System
 
+# 100 000 simulated states lie between -1.6 and 1.2; a low start takes time to grow.
 _LOWER, _UPPER = -4.5, 2.2
 _PRIOR_MEAN, _PRIOR_SD = -1.0, 0.5
 

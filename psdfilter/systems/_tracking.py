@@ -6,7 +6,6 @@ velocities only.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,26 +13,36 @@ import numpy as np
 from jax.scipy.stats import norm
 from jaxtyping import Array
 
+from .._checks import Numbers
 from .._density.blocks import GaussianBlocks
 from .._statespace.adapters import linear_gaussian
 from .._statespace.functions import Time
 from .._statespace.model import StateSpaceModel
 from ._system import Sampler, System
 
+# Steps that the default box has to hold.
 _HORIZON = 200
 _BEARING_SD = float(np.deg2rad(0.025))
+# Position and velocity over one unit of time: x' = x + v, and integrated white noise.
 _STEP = np.array([[1.0, 1.0], [0.0, 1.0]])
 _SPREAD = np.array([[1 / 3, 1 / 2], [1 / 2, 1.0]])
+# The same path on the other side of the x axis.
 _MIRROR = np.diag([1.0, 1.0, -1.0, -1.0])
 
 
-def _constant_velocity(sd: Any) -> tuple[np.ndarray, Array]:
+def _constant_velocity(sd: Numbers) -> tuple[np.ndarray, Array]:
     """F and Q."""
     return np.kron(np.eye(2), _STEP), jnp.square(jnp.asarray(sd)) * np.kron(np.eye(2), _SPREAD)
 
 
 def _sampler(
-    weights: Any, means: Any, P0: Any, F: Any, Q: Any, see: Callable[..., Array], sensor_sd: Any
+    weights: Numbers,
+    means: Numbers,
+    P0: Numbers,
+    F: Numbers,
+    Q: Numbers,
+    see: Callable[..., Array],
+    sensor_sd: Array | float,
 ) -> Sampler:
     """A mixture of Gaussians at first, linear dynamics, and noise on what `see` says."""
     means, F = jnp.asarray(means), jnp.asarray(F)
@@ -154,7 +163,7 @@ def _bearing(x: Array, t: Time = None) -> Array:
     return jnp.arctan2(x[3], x[2])[None]
 
 
-def _dirac_noise(sd: Any) -> Array:
+def _dirac_noise(sd: Numbers) -> Array:
     return jnp.square(jnp.asarray(sd)) * np.diag([1.0, 1.0, 0.0, 0.0])
 
 
@@ -179,6 +188,7 @@ bearings_dirac = System(
 )
 
 
+# Three Gaussians that overlap little in position: modes that observations have to choose from.
 _START = np.array([[-6.0, 0.5], [0.0, 0.0], [5.0, -0.6]])
 _SHARES = np.array([0.3, 0.5, 0.2])
 _START_P = np.diag([0.5, 0.1])

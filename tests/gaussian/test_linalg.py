@@ -56,8 +56,8 @@ def functions_of_the_product(L):
     return jnp.stack([jnp.sum(PROBE * A), jnp.sum(jnp.square(PROBE @ A)), point])
 
 
-def check_derivatives(factor, direction, root_fn):
-    """Along B + t D the matrix (B + t D)(B + t D)' stays positive semidefinite."""
+def derivatives(factor, direction, root_fn):
+    """Numeric, forward, backward, and their size, along B + t D: (B + t D)(B + t D)' stays PSD."""
 
     def of_root(t):
         return functions_of_the_product(root_fn(factor + t * direction))
@@ -68,16 +68,15 @@ def check_derivatives(factor, direction, root_fn):
     step = 1e-5
     numeric = (exact(step) - exact(-step)) / (2 * step)
     size = np.max(np.abs(exact(0.0))) + np.max(np.abs(numeric))
-    forward = jax.jit(jax.jacfwd(of_root))(0.0)
-    np.testing.assert_allclose(forward, numeric, rtol=1e-6, atol=1e-9 * size)
-    backward = jax.jit(jax.jacrev(of_root))(0.0)
-    np.testing.assert_allclose(backward, forward, rtol=1e-10, atol=1e-12 * size)
+    return numeric, jax.jit(jax.jacfwd(of_root))(0.0), jax.jit(jax.jacrev(of_root))(0.0), size
 
 
 @pytest.mark.parametrize("rank", [slow(1), 3, slow(6)])
 def test_derivatives_at_singular_matrices_match_finite_differences(rank):
     B, D = low_rank(3, rank, columns=rank), low_rank(4, rank, columns=rank)
-    check_derivatives(B, D, lambda X: psd_root(X @ X.T))
+    numeric, forward, backward, size = derivatives(B, D, lambda X: psd_root(X @ X.T))
+    np.testing.assert_allclose(forward, numeric, rtol=1e-6, atol=1e-9 * size)
+    np.testing.assert_allclose(backward, forward, rtol=1e-10, atol=1e-12 * size)
 
 
 @pytest.mark.parametrize("rank", [2, slow(6)])
@@ -85,7 +84,9 @@ def test_derivatives_of_shrunken_factors_match_finite_differences(rank):
     B, rng = low_rank(5, rank, columns=9), np.random.default_rng(6)
     # At full rank any direction; at a lower one a direction that keeps the range.
     D = rng.normal(size=(6, 9)) if rank == 6 else B @ rng.normal(size=(9, 9))
-    check_derivatives(B, D, shrink_factor)
+    numeric, forward, backward, size = derivatives(B, D, shrink_factor)
+    np.testing.assert_allclose(forward, numeric, rtol=1e-6, atol=1e-9 * size)
+    np.testing.assert_allclose(backward, forward, rtol=1e-10, atol=1e-12 * size)
 
 
 def test_repeated_and_zero_eigenvalues_give_finite_derivatives():

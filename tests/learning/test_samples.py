@@ -5,7 +5,8 @@ import pytest
 from scipy.stats import norm, truncnorm
 
 from psdfilter._density.box import Box
-from psdfilter._density.operations import integral, marginal
+from psdfilter._density.mass import integral
+from psdfilter._density.operations import marginal
 from psdfilter._learning.root_likelihood import axis_basis, fit_root, product_basis
 from psdfilter._learning.samples import learn_conditional, learn_from_samples
 

@@ -10,6 +10,7 @@ from .hilbert import hilbert_after_mixing, tv_of_hilbert
 
 Times = Float[np.ndarray, " t"]
 
+# int |p - q| of two probabilities is never more.
 _NO_BOUND = 2.0
 
 

@@ -38,7 +38,7 @@ SUP_MARGIN, MIN_MARGIN = 1.25, 1.05
 _BLOCK = 4_000_000
 
 Values = Float[np.ndarray, "t n"]
-Axes = Sequence[Any]  # of unit coordinates, one array each
+Axes = Sequence[Array | np.ndarray]  # of unit coordinates, one array each
 
 
 class Step(NamedTuple):
@@ -49,6 +49,7 @@ class Step(NamedTuple):
     given: tuple[Any, Any]  # as the recursion sees them
 
 
+# For densities that do not vary in time, any step will do.
 NO_STEP = Step(1, None, (None, None))
 
 

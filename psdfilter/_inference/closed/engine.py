@@ -1,6 +1,7 @@
 """Engines without quadrature: error functions on a grid, and Algorithm 2 to the letter."""
 
 import time
+from abc import abstractmethod
 from typing import ClassVar
 
 from jaxtyping import Array, Float
@@ -17,10 +18,11 @@ from ..report import Report
 from ..series import Series
 from ..sizing.host import one_step_error
 from ..trace import Trace
+from .learned import LearnedOnGrid
 from .model import ABILITIES, ClosedModel
 from .plan import closed_obstacle, learn_axes, shared_plan
 from .recursion import Grid
-from .reference import REFERENCE_ABILITIES, LearnedOnGrid, ReferenceModel
+from .reference import REFERENCE_ABILITIES, ReferenceModel
 
 
 def _learn_grid(
@@ -48,20 +50,12 @@ def _learn_grid(
     return grid, report
 
 
-class Closed(AbstractEngine):
-    """Error functions on grid midpoints and no quadrature, for d <= 2; slower than nodes."""
-
-    name: ClassVar[str] = "closed"
-    abilities: ClassVar[frozenset[Ability]] = ABILITIES
+class _OnGrid(AbstractEngine):
+    """One grid per axis for Q and the prior; never chosen by itself, since nodes are faster."""
 
     def refusal(self, ssm: StateSpaceModel, tol: float) -> str | None:
         """Too many coordinates, too small a tolerance, or no density at all."""
         return closed_obstacle(ssm, tol) or grid_obstacle(ssm)
-
-    def choice(self, ssm: StateSpaceModel, tol: float) -> str | None:
-        """Never by itself: nodes give the same numbers in less time."""
-        del ssm, tol
-        return None
 
     def learn(
         self,
@@ -71,9 +65,22 @@ class Closed(AbstractEngine):
         ys: Numbers | None = None,
         inputs: Inputs = None,
         reason: str = "asked for",
-    ) -> ClosedModel:
+    ) -> AbstractModel:
         """Learn Q and the prior on one grid per axis."""
-        grid, report = _learn_grid(ssm, tol, ys, inputs, self.name, reason)
+        return self._model(*_learn_grid(ssm, tol, ys, inputs, self.name, reason))
+
+    @abstractmethod
+    def _model(self, grid: Grid, report: Report) -> AbstractModel:
+        """The model of what was learned on a grid."""
+
+
+class Closed(_OnGrid):
+    """Error functions on grid midpoints and no quadrature, for d <= 2; slower than nodes."""
+
+    name: ClassVar[str] = "closed"
+    abilities: ClassVar[frozenset[Ability]] = ABILITIES
+
+    def _model(self, grid: Grid, report: Report) -> ClosedModel:
         return ClosedModel(grid=grid, report=report)
 
     def errors(self, model: AbstractModel, series: Series, trace: Trace) -> Float[Array, " t"]:
@@ -90,7 +97,7 @@ class Closed(AbstractEngine):
         return certificate(nodes.filtered(series, again), again.codes)
 
 
-class Reference(AbstractEngine):
+class Reference(_OnGrid):
     """Algorithm 2 with the generic operations on PSD models: every weight matrix is formed.
 
     For small orders: the cost of a step grows like M_Q^4 M_G^2.
@@ -99,25 +106,6 @@ class Reference(AbstractEngine):
     name: ClassVar[str] = "reference"
     abilities: ClassVar[frozenset[Ability]] = REFERENCE_ABILITIES
 
-    def refusal(self, ssm: StateSpaceModel, tol: float) -> str | None:
-        """As for "closed", whose grids it uses."""
-        return closed_obstacle(ssm, tol) or grid_obstacle(ssm)
-
-    def choice(self, ssm: StateSpaceModel, tol: float) -> str | None:
-        """Never by itself."""
-        del ssm, tol
-        return None
-
-    def learn(
-        self,
-        ssm: StateSpaceModel,
-        tol: float,
-        *,
-        ys: Numbers | None = None,
-        inputs: Inputs = None,
-        reason: str = "asked for",
-    ) -> ReferenceModel:
-        """Learn Q and the prior on one grid per axis."""
-        grid, report = _learn_grid(ssm, tol, ys, inputs, self.name, reason)
+    def _model(self, grid: Grid, report: Report) -> ReferenceModel:
         filled = ClosedModel(grid=grid, report=report).on_nodes().filled
         return ReferenceModel(learned=LearnedOnGrid(filled), report=report)

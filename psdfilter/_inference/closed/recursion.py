@@ -12,7 +12,7 @@ so that a step is a few products with fixed matrices. In one coordinate S is nev
 on the half grid are C V with a table C fixed in time.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -238,12 +238,12 @@ def clean_logs(
 def run(grid: Grid, series: Series, host: Tabulated, roots: Root | None, keep: bool) -> Run:
     """All steps in one scan; `roots` are those of a NumPy model that varies in time."""
 
-    def step(law: ClosedLaw, at: tuple[Any, ...]):
+    def step(law: ClosedLaw, at: tuple[Array, Array, Array, Inputs, Array | None, Root | None]):
         y, t, hops, row, logs, root = at
         if logs is None:
             logs = clean_logs(grid, y, t, row, series.partly)
 
-        def once(k: Any, now: tuple[ClosedLaw, Array]) -> tuple[ClosedLaw, Array]:
+        def once(k: Array | int, now: tuple[ClosedLaw, Array]) -> tuple[ClosedLaw, Array]:
             at = grid.root_at(t - hops + 1 + k, row) if root is None else root
             return predict(grid, now[0], at)
 

@@ -17,7 +17,7 @@ row at a time, and weights are those at t + L.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -70,7 +70,7 @@ def _back(
     """lambda and Lambda before a row: through its observation, then its transitions."""
 
     def transitions(slope: Array, curvature: Array) -> tuple[Array, Array]:
-        def once(_: Any, at: tuple[Array, Array]) -> tuple[Array, Array]:
+        def once(_: Array | int, at: tuple[Array, Array]) -> tuple[Array, Array]:
             return at[0] @ F, symmetric(F.T @ at[1] @ F)
 
         if not single_hop:
@@ -113,7 +113,7 @@ def smooth_exact(
     return smoothed, mean, covariance
 
 
-def _to_the_end(laws: Bank, rows: _Rows, back: Callable[..., Any]) -> Bank:
+def _to_the_end(laws: Bank, rows: _Rows, back: Callable[..., tuple[Array, Array]]) -> Bank:
     def step(carry: tuple[Array, Array], at: tuple[Bank, _Rows]):
         law, row = at
         return back(row, *carry), _smoothed(law, laws.log_sizes[-1], *carry)
@@ -122,7 +122,7 @@ def _to_the_end(laws: Bank, rows: _Rows, back: Callable[..., Any]) -> Bank:
     return jax.lax.scan(step, nothing, (laws, rows), reverse=True)[1]
 
 
-def _ahead(laws: Bank, rows: _Rows, back: Callable[..., Any], lag: int) -> Bank:
+def _ahead(laws: Bank, rows: _Rows, back: Callable[..., tuple[Array, Array]], lag: int) -> Bank:
     num = rows.y.shape[0]
     # Rows past the end say nothing and take no time.
     padded = _Rows(

@@ -42,11 +42,6 @@ class Free(AbstractEngine):
         del tol
         return free_obstacle(ssm, self.observation == "joint") or grid_obstacle(ssm)
 
-    def choice(self, ssm: StateSpaceModel, tol: float) -> str | None:
-        """Never by itself."""
-        del ssm, tol
-        return None
-
     def learn(
         self,
         ssm: StateSpaceModel,

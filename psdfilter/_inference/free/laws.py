@@ -1,7 +1,6 @@
 """Laws that are squares of Gaussians with free shapes, on the box."""
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -9,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..._checks import is_concrete
+from ..._checks import Numbers, is_concrete
 from ..._density.box import Box
 from ..._density.generalized import GeneralizedGaussianPSD
 from ..laws import AbstractLaws
@@ -56,7 +55,7 @@ class FreeLaws(AbstractLaws):
         unit = (x - self.box.center[None, :]) / self.box.half_width[None, :]
         return _cdfs(self.laws, unit, self.sizes)
 
-    def expectations(self, fn: Callable[[Array], Any]) -> Array:
+    def expectations(self, fn: Callable[[Array], Numbers]) -> Array:
         """By quadrature where the law is."""
         return _expectations(self.laws, fn, self.box, self.sizes)
 
@@ -121,7 +120,9 @@ def _cdfs(laws: SquareSum, unit: Float[Array, "t d"], sizes: StepSizes) -> Float
 
 
 @eqx.filter_jit
-def _expectations(laws: SquareSum, fn: Callable[[Array], Any], box: Box, sizes: StepSizes) -> Array:
+def _expectations(
+    laws: SquareSum, fn: Callable[[Array], Numbers], box: Box, sizes: StepSizes
+) -> Array:
     def one(law: SquareSum) -> Array:
         rule = rule_for(law, sizes)
         shares = rule.weights * law(rule.nodes)

@@ -17,6 +17,7 @@ from ..._learning.generalized import GeneralizedFit, learn_generalized
 from ..._statespace.functions import keywords_of
 from ..._statespace.model import StateSpaceModel, observation_box
 from ..report import Report
+from ..sizing.grids import Either
 from .atoms import Atoms, TermKernel, kernel_of, log_heights, log_sizes, slices
 from .compress import SquareSum
 from .mass import kept_mass
@@ -26,6 +27,7 @@ from .rules import whole_box
 from .run import FitErrors
 from .step import LearnedTransition, StepSizes, evaluate_slices, rule_for
 
+# For two coordinates Q is a function of four, of 48 terms; sizes for more were never looked for.
 MAX_DIM = 2
 # Terms that are tried one after the other, until the L1 error of a fit is a share of `tol`.
 _ORDERS = {1: (16, 32, 64), 2: (24, 48)}
@@ -60,7 +62,7 @@ def learn_free_shapes(
     twice = Box(-np.ones(2 * dim), np.ones(2 * dim))
     functions = _UnitFunctions(ssm)
     given, target = tuple(range(dim)), _SHARE * tol
-    options: dict[str, Any] = {"log": True, "vectorized": ssm.vectorized}
+    options: dict[str, bool] = {"log": True, "vectorized": ssm.vectorized}
     moved = _fit(functions.transition, twice, _ORDERS[dim], target, given=given, **options)
     start = _fit(functions.prior, unit, _PRIOR_ORDERS, target, **options)
     kernel = _kernel(moved.model, given)
@@ -151,25 +153,25 @@ class _UnitFunctions:
             np.asarray(ssm.state_box.half_width),
         )
 
-    def _state(self, z: Any) -> Any:
+    def _state(self, z: Either) -> Either:
         return self._center + self._half * z
 
-    def transition(self, z: Any) -> Any:
+    def transition(self, z: Either) -> Either:
         """log Q of (u, x): a density of x in unit coordinates."""
         old, new = self._state(z[..., : self._dim]), self._state(z[..., self._dim :])
         return self._ssm.log_transition(old, new) + np.log(self._half).sum()
 
-    def observation(self, box: Box) -> Callable[[Any], Any]:
+    def observation(self, box: Box) -> Callable[[Either], Either]:
         """log G of (x, y): a density of y in its own units, on its box."""
         center, half = np.asarray(box.center), np.asarray(box.half_width)
 
-        def log_density(z: Any) -> Any:
+        def log_density(z: Either) -> Either:
             x, y = self._state(z[..., : self._dim]), center + half * z[..., self._dim :]
             return self._ssm.log_observation(x, y)
 
         return log_density
 
-    def prior(self, z: Any) -> Any:
+    def prior(self, z: Either) -> Either:
         """log of the prior, not normalised."""
         return self._ssm.log_prior(self._state(z))
 
@@ -195,9 +197,12 @@ def _with_error(what: str, error: float, target: float) -> str:
     return f"{what}error {error:.1e}{missed}"
 
 
-def _canonical(model: GeneralizedGaussianPSD) -> tuple[Any, ...]:
+def _canonical(
+    model: GeneralizedGaussianPSD,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float]:
     parts = (model.factor, model.precisions(), model.linear, model.offset)
-    return (*(np.asarray(part) for part in parts), float(model.log_scale))
+    factor, precision, linear, offset = (np.asarray(part) for part in parts)
+    return factor, precision, linear, offset, float(model.log_scale)
 
 
 def _kernel(model: GeneralizedGaussianPSD, fixed: tuple[int, ...]) -> TermKernel:

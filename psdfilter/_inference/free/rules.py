@@ -25,6 +25,8 @@ LogDensity = Callable[[Float[Array, "n d"]], Float[Array, " n"]]
 # Where the density is below this share of its peak, no nodes are spent.
 NOTHING = 1e-10
 _LOG_NOTHING = float(np.log(NOTHING))
+# Panels follow the length of the curve (x, 2 sqrt f), x and sqrt f from 0 to 1: a rise of the root
+# to its peak and the fall from it count like four widths of the support.
 _PER_SLOPE = 2.0
 # Margins, in outermost panels.
 _MARGIN = 1.5

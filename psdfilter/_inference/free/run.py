@@ -1,7 +1,7 @@
 """The scan of a filter with a learned transition of free shapes, and its single steps."""
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -143,7 +143,7 @@ def _move(
 ) -> tuple[SquareSum, Moved]:
     """`hops` transitions."""
 
-    def once(_: Any, at: tuple[SquareSum, Moved]) -> tuple[SquareSum, Moved]:
+    def once(_: Array | int, at: tuple[SquareSum, Moved]) -> tuple[SquareSum, Moved]:
         law, before = at
         law, record, code = _advance(law, learned, sizes, errors)
         return law, Moved(

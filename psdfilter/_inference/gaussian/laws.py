@@ -1,7 +1,6 @@
 """Laws at many times as stacked banks: what filter, smoother and forecast have in common."""
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -9,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..._checks import Numbers
 from ..._density.block_sampling import sample_blocks
 from ..._density.blocks import GaussianBlocks
 from ..._gaussian.linalg import psd_root
@@ -50,7 +50,7 @@ class BankLaws(AbstractObservedLaws):
         """In error functions."""
         return _cdfs(self.bank, self.layout, x)
 
-    def expectations(self, fn: Callable[[Array], Any]) -> Array:
+    def expectations(self, fn: Callable[[Array], Numbers]) -> Array:
         """Gauss-Hermite quadrature for every component, exact for polynomials of low degree."""
         return _expectations(self.bank, self.layout, fn)
 
@@ -98,7 +98,7 @@ def _cdfs(bank: Bank, layout: Layout, x: Float[Array, "t d"]) -> Float[Array, "t
 
 
 @eqx.filter_jit
-def _expectations(bank: Bank, layout: Layout, fn: Callable[[Array], Any]) -> Array:
+def _expectations(bank: Bank, layout: Layout, fn: Callable[[Array], Numbers]) -> Array:
     dim = bank.means.shape[-1]
     nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES.get(dim, 3))
     mesh = np.meshgrid(*([nodes] * dim), indexing="ij")

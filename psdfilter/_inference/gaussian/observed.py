@@ -1,7 +1,5 @@
 """Laws of the observations of a linear sensor, and what was seen under them."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -9,10 +7,11 @@ from jaxtyping import Array, Float
 
 from ..._gaussian.conditioning import move_covariance, symmetric
 from .bank import Bank, Layout, bank_line
+from .linear import Sensor
 
 
 @eqx.filter_jit
-def linear_sensor_laws(bank: Bank, sensor: Any) -> Bank:
+def linear_sensor_laws(bank: Bank, sensor: Sensor) -> Bank:
     """The laws of y = H x + d + N(0, R) for stacked laws of x."""
     H, d, R = sensor
     each = jax.vmap(jax.vmap(lambda S: move_covariance(S, H, R)))

@@ -7,7 +7,7 @@ zero.
 """
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -72,7 +72,7 @@ def _compound(dynamics: Dynamics, hops: Array) -> Dynamics:
     F, b, Q = dynamics
     nothing = Dynamics(jnp.eye(b.size), jnp.zeros_like(b), jnp.zeros_like(Q))
 
-    def once(_: Any, at: Dynamics) -> Dynamics:
+    def once(_: Array | int, at: Dynamics) -> Dynamics:
         return Dynamics(F @ at.F, F @ at.b + b, move_covariance(at.Q, F, Q))
 
     return jax.lax.fori_loop(0, hops, once, nothing)

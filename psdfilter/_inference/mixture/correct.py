@@ -13,7 +13,7 @@ For a linear sensor the difference is zero and this is the Kalman filter.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -70,7 +70,7 @@ class Corrected(NamedTuple):
 
 
 def correct(
-    residual: Callable[[Array], Any],
+    residual: Callable[[Array], Array],
     mean: Float[Array, " d"],
     root: Float[Array, "d d"],
     ahead: Pushed,

@@ -12,7 +12,7 @@ for a linear g it is g itself. The size of the third is what splitting goes by.
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -89,7 +89,7 @@ def coefficients(rule: Rule, values: Float[Array, "n k"]) -> Expansion:
 
 
 def expand(
-    fn: Callable[[Array], Any], mean: Float[Array, " d"], root: Float[Array, "d d"]
+    fn: Callable[[Array], Array], mean: Float[Array, " d"], root: Float[Array, "d d"]
 ) -> Expansion:
     """The expansion of fn for N(m, L L')."""
     rule = fifth_degree_rule(mean.size)

@@ -1,7 +1,7 @@
 """Models with additive Gaussian noise, followed on R^d by Gaussians that are linearised apart."""
 
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -29,6 +29,7 @@ from .paths import draw_backwards
 from .refine import Effort, move, observe, roots_of
 from .splitting import unit_split
 
+# Points of an expansion grow with the square of this number, and so do the products with them.
 MAX_DIM = 6
 # Places for a tolerance of 1e-3, by the number of coordinates; more for less, slowly.
 _PLACES = {1: 24, 2: 32, 3: 48, 4: 64, 5: 64, 6: 64}
@@ -196,7 +197,7 @@ def _move_hops(
     """The transitions into a step (time, their number, inputs), the sums of errors and losses."""
     t, hops, row = at
 
-    def once(k: Any, now: tuple[Mixture, Array, Array]) -> tuple[Mixture, Array, Array]:
+    def once(k: Array | int, now: tuple[Mixture, Array, Array]) -> tuple[Mixture, Array, Array]:
         step = t - hops + 1 + k
         moved = move(now[0], functions.moving(step, row), noises.Q, effort)
         return moved.mixture, now[1] + moved.error, now[2] + moved.loss
@@ -211,7 +212,7 @@ def _move_hops(
 def _run(
     prior: Mixture, noises: Noises, series: Series, functions: Functions, effort: Effort, keep: bool
 ) -> BankRun:
-    def step(mixture: Mixture, at: Any):
+    def step(mixture: Mixture, at: tuple[Array, Array, Array, Inputs]):
         y, t, hops, row = at
         mixture, error, loss = _move_hops(
             mixture, noises, (t, hops, row), functions, effort, series.regular
@@ -230,7 +231,7 @@ def _run(
 def _advance(
     last: Mixture, noises: Noises, steps: Array, rows: Inputs, functions: Functions, effort: Effort
 ):
-    def step(mixture: Mixture, at: Any):
+    def step(mixture: Mixture, at: tuple[Array, Inputs]):
         t, row = at
         mixture = move(mixture, functions.moving(t, row), noises.Q, effort).mixture
         return mixture, (as_bank(mixture), moments(mixture))
@@ -264,9 +265,8 @@ def _update(
 def _move_banks(
     before: Bank, noises: Noises, series: Series, functions: Functions, effort: Effort
 ) -> Bank:
-    def one(xs: Any) -> Bank:
-        bank, *at = xs
-        moved = _move_hops(as_mixture(bank), noises, tuple(at), functions, effort, series.regular)
+    def one(xs: tuple[Bank, Array, Array, Inputs]) -> Bank:
+        moved = _move_hops(as_mixture(xs[0]), noises, xs[1:], functions, effort, series.regular)
         return as_bank(moved[0])
 
     return jax.lax.map(one, (before, series.steps, series.hops, series.rows))
@@ -276,7 +276,7 @@ def _move_banks(
 def _seen_banks(
     bank: Bank, noises: Noises, steps: Array, rows: Inputs, functions: Functions
 ) -> Bank:
-    def one(at: Any) -> Bank:
+    def one(at: tuple[Bank, Array, Inputs]) -> Bank:
         law, t, row = at
         mixture = as_mixture(law)
         h, roots = functions.seeing(t, row), roots_of(mixture)

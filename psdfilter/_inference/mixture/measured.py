@@ -1,7 +1,6 @@
 """Which directions of the state an observation density depends on."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +11,13 @@ from ..._statespace.functions import Inputs
 from ..gaussian.linear import Dynamics
 from ..gaussian.mixture import Mixture, moments
 
+# Rules along the measured directions are tensor products.
 MAX_MEASURED = 3
+# 576 gradients: a direction is overlooked only if G does not vary along it at any of them.
 _STATES, _ROWS = 48, 12
 
 
-def measured_coordinates(name: str, axes: Any, dim: int) -> np.ndarray:
+def measured_coordinates(name: str, axes: int | Sequence[int], dim: int) -> np.ndarray:
     """The unit vectors of coordinates that the user has named, (d, q)."""
     chosen = np.atleast_1d(np.asarray(axes, dtype=int))
     if chosen.ndim != 1 or not 1 <= chosen.size <= MAX_MEASURED:
@@ -27,12 +28,12 @@ def measured_coordinates(name: str, axes: Any, dim: int) -> np.ndarray:
 
 
 def measured_directions(
-    log_observation: Callable[..., Any],
+    log_observation: Callable[..., Array],
     prior: Mixture,
     dynamics: Dynamics,
     ys: np.ndarray,
     steps: np.ndarray,
-    rows: Any,
+    rows: Inputs,
 ) -> np.ndarray:
     """V (d, q) with G(x, y) a function of V'x, from gradients of log G at typical states.
 
@@ -42,7 +43,7 @@ def measured_directions(
     if whole.size == 0:
         raise ValueError(
             "ys must hold a complete observation, to see which coordinates of the state matter; or "
-            "name these: learn(..., measured=(0, 1))"
+            "name these: engine=psdfilter.engines.Mixture(measured=(0, 1))"
         )
     picked = whole[np.linspace(0, whole.size - 1, min(_ROWS, whole.size)).astype(int)]
     states, spread = _typical(prior, dynamics, int(np.max(steps)))
@@ -72,7 +73,7 @@ def measured_directions(
     if rank > MAX_MEASURED:
         raise ValueError(
             f"log_observation must depend on at most {MAX_MEASURED} directions of the state for "
-            f'engine="blocks", but its gradients span {rank}: quadratures in more are out of reach'
+            f'engine="mixture", but its gradients span {rank}: quadratures in more are out of reach'
         )
     return vectors[:, -rank:] / spread[:, None]
 

@@ -38,6 +38,7 @@ from ..._gaussian.entries import (
 from ..gaussian.mixture import Mixture
 from .splitting import split_table
 
+# Moves are cut at three standard deviations of the prior: four of them reach as far as it has mass.
 _NEWTON_STEPS = 4
 # Log-densities lower than this below their peak weigh nothing; the residual is cut there.
 _DEPTH = 20.0

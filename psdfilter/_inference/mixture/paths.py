@@ -6,8 +6,9 @@ weights of the components and a first guess of u. With the component drawn, f is
 more at the guess, since for small noise x_{t+1} fixes u far better than the component does.
 """
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +46,7 @@ def _joint(
     t, hops, row = at
     root = semidefinite_cholesky(covariance)
 
-    def once(k: Any, now: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def once(k: Array | int, now: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         m, S, cross = now
         L = semidefinite_cholesky(S)
         pushed = push(expand(functions.moving(t - hops + 1 + k, row), m, L), Q)
@@ -63,7 +64,7 @@ def _log_weight(joint: Joint, x: Float[Array, " d"]) -> Float[Array, ""]:
 
 
 def _conditional(
-    joint: Joint, mean: Array, x: Array, Q: Array, f: Any, single: Array
+    joint: Joint, mean: Array, x: Array, Q: Array, f: Callable[[Array], Array], single: Array
 ) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
     """Mean and covariance of u given x', in user units."""
     dim = mean.size
@@ -106,7 +107,9 @@ def draw_backwards(
     last_key, back_key = jax.random.split(key)
     last = _draw_last(jax.tree.map(lambda a: a[-1], laws), last_key, num)
 
-    def step(points: Float[Array, "n d"], at: Any):
+    def step(
+        points: Float[Array, "n d"], at: tuple[Mixture, Array, Array, Inputs, PRNGKeyArray]
+    ) -> tuple[Float[Array, "n d"], Drawn]:
         law, t, hop, row, step_key = at
         joints = jax.vmap(lambda m, S: _joint(m, S, Q, (t, hop, row), functions))(
             law.means, law.covariances

@@ -6,11 +6,11 @@ two places for the parts: merges of neighbours, or components of hardly any weig
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ... import _results
 from ..._gaussian.small import semidefinite_cholesky
@@ -20,6 +20,8 @@ from .linearize import Pushed, expand, main_direction, push
 from .merging import bend_of_merges, emptied, find_neighbours, removal, twin_pairs
 from .splitting import UnitSplit, split_places
 
+# After the first round, splits wait for the next step unless the error is this many tolerances:
+# after each round the map is applied to the whole mixture again.
 _PRESSING = 5.0
 
 
@@ -71,7 +73,7 @@ class Refined(NamedTuple):
 
     mixture: Mixture
     roots: Float[Array, "r d d"]
-    image: Any
+    image: PyTree
     loss: Float[Array, ""]
 
 
@@ -82,8 +84,8 @@ def roots_of(mixture: Mixture) -> Float[Array, "r d d"]:
 
 def refine(
     mixture: Mixture,
-    image: Callable[[Mixture, Array], Any],
-    need: Callable[[Mixture, Any], Need],
+    image: Callable[[Mixture, Array], PyTree],
+    need: Callable[[Mixture, PyTree], Need],
     effort: Effort,
 ) -> Refined:
     """Split until the error is below the tolerance, there is no room, or the rounds are over.
@@ -95,7 +97,7 @@ def refine(
         effort: tolerances and sizes.
     """
 
-    def seen_through(mixture: Mixture) -> tuple[Array, Any]:
+    def seen_through(mixture: Mixture) -> tuple[Array, PyTree]:
         roots = roots_of(mixture)
         return roots, image(mixture, roots)
 
@@ -187,7 +189,7 @@ class Moved(NamedTuple):
 
 def move(
     mixture: Mixture,
-    f: Callable[[Array], Any],
+    f: Callable[[Array], Array],
     Q: Float[Array, "d d"],
     effort: Effort,
 ) -> Moved:
@@ -218,7 +220,7 @@ class Updated(NamedTuple):
 
 def observe(
     mixture: Mixture,
-    h: Callable[[Array], Any],
+    h: Callable[[Array], Array],
     R: Float[Array, "p p"],
     y: Float[Array, " p"],
     effort: Effort,

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ... import _results
-from ..._checks import is_traced
+from ..._checks import Numbers, is_traced
 from ..._statespace.functions import AbstractFunction, Time, call
 from ..._statespace.model import Inputs, LinearGaussian, StateSpaceModel
 from ..ability import Ability, NotOffered
@@ -32,7 +32,10 @@ from .measured import measured_directions
 from .model import AbstractMixtureModel, as_bank, as_mixture
 from .observe import Sizes, observe_mixture
 
+# As for linearised mixtures.
 MAX_DIM = 6
+# By default 32 (0.01 / tol)^(1/3), between these: 16 follow a target in four dimensions as well as
+# 64 do (docs/decisions.md), and 512 are for tolerances of 2e-6.
 LEAST_ORDER, MOST_ORDER = 16, 512
 # Of the posterior, misplaced by one step: beyond this the step counts as unresolved.
 _UNRESOLVED = 0.5
@@ -54,7 +57,7 @@ class Setup(eqx.Module):
         return lambda x: _scalar(call(self.log_observation, x, y, t=t, inputs=row))
 
 
-def _scalar(value: Any) -> Array:
+def _scalar(value: Numbers) -> Array:
     return jnp.asarray(value, dtype=jnp.float64).reshape(())
 
 
@@ -278,7 +281,7 @@ _predict = jax.jit(predict_bank)
 
 @partial(jax.jit, static_argnums=4)
 def _run(prior: Mixture, dynamics: Dynamics, series: Series, setup: Setup, keep: bool) -> BankRun:
-    def step(mixture: Mixture, at: Any):
+    def step(mixture: Mixture, at: tuple[Array, Array, Array, Inputs]):
         y, t, hops, row = at
         mixture = _move_hops(mixture, dynamics, hops, series.regular)
         mixture, record = correct_mixture(mixture, y, t, row, setup)

@@ -1,7 +1,6 @@
 """A filtered density as it is known: a PSD model times squares, never multiplied out."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -14,6 +13,7 @@ from ..._density.conversions import change_units
 from ..._density.operations import product
 from ..._density.psd import AbstractDensity, GaussianPSD
 from ..._gaussian.linalg import shrink_factor
+from ..._statespace.functions import Inputs, Time
 from ..sizing.contraction import Structure
 from ..sizing.grids import apply_last_axes
 from ..sizing.plan import AxisRegression, TransitionPlan
@@ -205,7 +205,7 @@ class SmoothedDensity(AbstractDensity):
     def make(
         filtered: ProductDensity,
         model: Filled,
-        transition: tuple[Any, Any],
+        transition: tuple[Time, Inputs],
         sink: Float[Array, " n"],
         log_scale: Float[Array, ""],
     ) -> "SmoothedDensity":

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from ..._statespace.model import Inputs
 from ..series import Series, pad_series
 from ..sizing.contraction import Structure, predict_tensor
 from .recursion import UNROLL, UNROLL_NODES
@@ -124,7 +125,7 @@ def _along_bwd(layout: Layout, residuals, cotangents):
     return squares_bar, None, start_bar, weighted_bar, None
 
 
-_along.defvjp(_along_fwd, _along_bwd)
+_ = _along.defvjp(_along_fwd, _along_bwd)
 
 
 def _along_varying(layout: Layout, tables, weights, start, weighted, moves):
@@ -147,7 +148,9 @@ def evidence(stepper: Stepper, series: Series, forward: bool = False, kept: int 
     weights, layout = space.weights, (stepper.structure, stepper.shape)
     along = _plainly if forward else _along
 
-    def chunk(predicted: Array, xs: tuple[Series, Any, Array]) -> tuple[Array, Evidence]:
+    def chunk(
+        predicted: Array, xs: tuple[Series, tuple[Array, Inputs], Array]
+    ) -> tuple[Array, Evidence]:
         part, upcoming, moves = xs
         logs = series_logs(stepper.sensor, space.training_points, part)
         missing, codes = jax.vmap(observation_status)(jnp.asarray(part.ys))

@@ -1,7 +1,5 @@
 """From a tolerance to a model of (x, y): where observations lie, and how many anchors they need."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -111,7 +109,7 @@ def learn_joint(
 
 def _observation_lines(
     ssm: StateSpaceModel, paths: TypicalPaths, box: Box, axis: int, inputs: Inputs
-) -> Any:
+) -> Lines:
     assert paths.observations is not None
     states = paths.states.reshape(-1, ssm.dim)
     seen = paths.observations.reshape(len(states), -1)

@@ -7,7 +7,7 @@ All times of a segment go back together, one lag at a time, so that a lag is a m
 Memory is that of a segment and its window, however long the series is, unless densities are kept.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -66,7 +66,7 @@ class _Window(NamedTuple):
     likelihood: Float[Array, "k n"]
     hops: Array  # zero past the end of the series
     steps: Array
-    rows: Any
+    rows: Inputs
     squares: tuple[Array, ...] | None  # of a transition that varies in time
 
 
@@ -98,13 +98,13 @@ def _segment(
     plan = model.plan
     weights = plan.node_weights()
 
-    def squares_of(own: Any, step: Any, row: Inputs) -> tuple[Array, ...]:
+    def squares_of(own: tuple[Array, ...] | None, step: Array, row: Inputs) -> tuple[Array, ...]:
         if own is not None and (regular or model.ssm.vectorized):
             return own
         return model.tables_at(step, row).squares
 
     def forward(p: Array, at: _Window) -> tuple[Array, Array]:
-        def hop_once(k: Any, q: Array) -> Array:
+        def hop_once(k: Array | int, q: Array) -> Array:
             squares = squares_of(at.squares, at.steps - at.hops + 1 + k, at.rows)
             return predict_nodes(plan, squares, weights * q)
 
@@ -125,7 +125,7 @@ def _segment(
         """Through the observation and the transitions of one step; before the last as well."""
         source = beta * at.likelihood
 
-        def hop_back(k: Any, b: Array) -> Array:
+        def hop_back(k: Array | int, b: Array) -> Array:
             squares = squares_of(at.squares, at.steps - k, at.rows)
             return backward_nodes(plan, squares, weights * b)
 
@@ -136,7 +136,7 @@ def _segment(
         scale = 1.0 / jnp.where(scale > 0, scale, 1.0)
         return beta * scale, source * scale
 
-    def one_lag(k: Any, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+    def one_lag(k: Array | int, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         at = jax.tree.map(
             lambda a: jax.lax.dynamic_slice_in_dim(a, lag - k, length, axis=0), window
         )

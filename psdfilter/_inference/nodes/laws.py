@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..._checks import Numbers
 from ..laws import AbstractLaws
 from ..quadrature import axis_marginal, draw, graded_cdfs, graded_quantiles
 from .filled import Filled
@@ -33,7 +33,7 @@ class AbstractNodeLaws(AbstractLaws):
         """By the integral of the interpolating polynomial."""
         return _cdfs(self, x)
 
-    def expectations(self, fn: Callable[[Array], Any]) -> Array:
+    def expectations(self, fn: Callable[[Array], Numbers]) -> Array:
         """By the rule of the fine nodes."""
         return _expectations(self, fn)
 
@@ -74,7 +74,7 @@ def _cdfs(laws: AbstractNodeLaws, x: Float[Array, "t d"]) -> Float[Array, "t d"]
 
 
 @eqx.filter_jit
-def _expectations(laws: AbstractNodeLaws, fn: Callable[[Array], Any]) -> Array:
+def _expectations(laws: AbstractNodeLaws, fn: Callable[[Array], Numbers]) -> Array:
     fine = fine_nodes(laws.model)
     values = laws.values_on(fine) * fine.flat_weights()[None, :]
     shares = values / jnp.sum(values, axis=1, keepdims=True)

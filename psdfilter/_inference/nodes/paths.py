@@ -4,8 +4,6 @@ x_T from the last filtered density, then x_t from pi_t(u) Q(u, x_{t+1}), on fine
 transitions between two observations, Q to that power.
 """
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -83,7 +81,7 @@ def _rows_over(
     """Q^(u, z) over `hop` transitions, two at least: all but the first at the recursion's nodes."""
     plan, weights = model.plan, model.plan.node_weights()
 
-    def at(step: Any) -> tuple[Any, Any]:
+    def at(step: Array) -> tuple[Array | None, Inputs]:
         return (step, row) if model.tables is None else (None, None)
 
     def back(k, beta):

@@ -6,7 +6,7 @@ products. Memory is that of one chunk, unless densities are kept.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -44,6 +44,10 @@ class Filtered(NamedTuple):
     sources: Float[Array, "t n"] | None  # before the last transition
     errors: Float[Array, " t"]  # delta_t
     log_normalizers: Float[Array, " t"] | None  # log D_t, where it is not the mass kept
+
+
+C = TypeVar("C")
+Out = TypeVar("Out")
 
 
 class _Part(NamedTuple):
@@ -203,13 +207,13 @@ def _predict_each(way: _Way, part: _Part, state: Array, last: Array, likelihood:
 
 
 def in_chunks(
-    fn: Callable[..., Any],
-    carry: Any,
+    fn: Callable[[C, _Part], tuple[C, Out]],
+    carry: C,
     series: Series,
     logs: Float[Array, "t k"] | None,
     num_nodes: int,
     most: int,
-) -> tuple[Any, Any]:
+) -> tuple[C, Out]:
     """A scan over chunks of equal size; the last is filled up with copies that are not used."""
     num = series.num
     most = int(np.clip(_CHUNK_SIZE // num_nodes, 1, most))

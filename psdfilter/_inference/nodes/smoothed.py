@@ -8,7 +8,7 @@ beta_k(u) = sum_j b_j prod_g (phi(u)'a_g psi_g(z_j))^2 is a PSD model in u. It i
 step.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,12 +17,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._density.psd import AbstractDensity
+from ..._statespace.functions import Inputs
 from ..sizing.tables import backward_nodes
 from .densities import SmoothedDensity
 from .filled import Filled
 from .filtered import FilteredLaws
 from .laws import AbstractNodeLaws, moments_from_features
-from .refine import FineNodes, backward_squares, likelihood_on
+from .refine import FineNodes, Fits, backward_squares, likelihood_on
 from .workspace import moment_features
 
 
@@ -75,7 +76,7 @@ def _information_on(
     series = laws.series
     fixed = None if model.tables is None else backward_squares(model, fine.nodes)
 
-    def step(after: Array, xs: Any) -> tuple[Array, Array]:
+    def step(after: Array, xs: tuple[Array, Array, Array, Inputs, Fits]) -> tuple[Array, Array]:
         sink, hop, t, row, fit = xs
         earliest = t - jnp.maximum(hop, 1) + 1
         squares = fixed
@@ -99,12 +100,14 @@ def smooth_to_the_end(laws: FilteredLaws) -> Backward:
     model, series = laws.model, laws.series
     plan, weights = model.plan, model.plan.node_weights()
 
-    def step(after: Array, xs: Any) -> tuple[Array, tuple[Array, Array]]:
+    def step(
+        after: Array, xs: tuple[Array, Array, Inputs, Fits]
+    ) -> tuple[Array, tuple[Array, Array]]:
         hop, t, row, fit = xs
         likelihood = jnp.where(fit.seen, likelihood_on(model, fit.coefficients, plan.nodes), 1.0)
         still = after * likelihood * jnp.exp(fit.log_scales)
 
-        def back(k: Any, beta: Array) -> Array:
+        def back(k: Array | int, beta: Array) -> Array:
             return backward_nodes(plan, model.tables_at(t - k, row).squares, weights * beta)
 
         source = still

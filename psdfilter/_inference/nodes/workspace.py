@@ -1,7 +1,5 @@
 """What every step of a filter needs and no step changes: made once for each model."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -115,7 +113,7 @@ def stepper_of(filled: Filled) -> Stepper:
     return remembered(filled, Stepper, make)
 
 
-def _nothing(*_: Any) -> float:
+def _nothing(*_: object) -> float:
     return 0.0
 
 

@@ -20,7 +20,10 @@ from numpy.polynomial.legendre import legvander
 from ..._gaussian.quadrature import legendre_rule
 from ..._gaussian.spectrum import legendre_transform
 
+# Nodes that a bump of width 0.01 takes for six digits: 78 with 0.1, 50 with 0.2, 44 with 0.3 and
+# with 0.5, 46 with 0.8. The smallest of the best keeps the map smoothest.
 _GROWTH = 0.3
+# Sixteen samples of an integrand in each cell, for its second differences; two panels to a cell.
 _CENTERS, _SAMPLES = 256, 4001
 _PANELS = 512
 

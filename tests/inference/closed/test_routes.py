@@ -15,15 +15,11 @@ import pytest
 import psdfilter as psd
 from psdfilter import _results, systems
 from psdfilter._density.diagonal import weighted_gram
+from psdfilter._inference.closed.learned import AbstractLearned, LearnedOnGrid, LearnedTriple
 from psdfilter._inference.closed.model import ClosedModel
 from psdfilter._inference.closed.plan import shared_plan
 from psdfilter._inference.closed.recursion import Grid
-from psdfilter._inference.closed.reference import (
-    AbstractLearned,
-    LearnedOnGrid,
-    LearnedTriple,
-    ReferenceModel,
-)
+from psdfilter._inference.closed.reference import ReferenceModel
 from psdfilter._inference.nodes.filled import Filled
 from psdfilter._inference.nodes.model import NodesModel
 from psdfilter._inference.nodes.refine import FineNodes

@@ -1,0 +1,143 @@
+"""What every result of inference offers: laws at several times, their summaries and a table."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from .._checks import Numbers, as_count, as_key, is_concrete
+from .._density.psd import AbstractDensity
+from .laws import AbstractLaws, central_levels, checked_index, quantiles_of
+from .trace import Moments
+
+
+class AbstractResult(eqx.Module):
+    """Laws at T times, in user units. `mean` (T, d) and `covariance` (T, d, d) are at hand."""
+
+    @abstractmethod
+    def moments(self) -> Moments:
+        """Means and covariances of all times."""
+
+    @property
+    def mean(self) -> Float[Array, "t d"]:
+        """Of every time."""
+        return self.moments().mean
+
+    @property
+    def covariance(self) -> Float[Array, "t d d"]:
+        """Of every time."""
+        return self.moments().covariance
+
+    @property
+    @abstractmethod
+    def laws(self) -> AbstractLaws:
+        """The laws, in the form of the engine."""
+
+    @property
+    @abstractmethod
+    def times(self) -> Array:
+        """When the laws are those of, in transitions from the prior, (T,)."""
+
+    @property
+    @abstractmethod
+    def facts(self) -> dict[str, float | str]:
+        """Numbers about all of it, for the summary and for attributes of data sets."""
+
+    def quantile(self, q: Numbers) -> Float[Array, "*k t d"]:
+        """The q-quantile of every coordinate at every time; a leading axis for several q."""
+        return quantiles_of(self.laws, q)
+
+    def interval(self, mass: float = 0.9) -> tuple[Float[Array, "t d"], Float[Array, "t d"]]:
+        """Lower and upper end of the central interval of the given mass."""
+        ends = self.quantile(central_levels(mass))
+        return ends[0], ends[1]
+
+    def cdf(self, x: Numbers) -> Float[Array, "t d"]:
+        """P(x_t,l <= x_l) of every coordinate l at every time, for one x (d,) or x (T, d)."""
+        points = jnp.asarray(x, dtype=jnp.float64)
+        points = points if points.ndim == 2 else points.reshape(1, -1)
+        return self.laws.cdfs(jnp.broadcast_to(points, self.mean.shape))
+
+    def expect(self, fn: Callable[[Array], Numbers]) -> Array:
+        """E[fn(x_t)] for every t; fn takes one state (d,)."""
+        return self.laws.expectations(fn)
+
+    def density(self, t: int) -> AbstractDensity:
+        """The law at index t, a function of x (..., d): never negative, of mass one."""
+        return self.laws.density(checked_index("t", t, self.mean.shape[0]))
+
+    def sample(self, *, key: PRNGKeyArray, num: int) -> Float[Array, "n t d"]:
+        """Independent draws from the law of every time, (num, T, d)."""
+        return self.laws.draws(as_key("key", key), as_count("num", num))
+
+    def to_xarray(self, quantiles: Sequence[float] = (0.05, 0.5, 0.95)) -> Any:
+        """Mean, standard deviation, covariance and quantiles as an xarray Dataset.
+
+        Coordinates are `time` (in transitions from the prior), `state` and `quantile`; the
+        log-likelihood and the tolerance are attributes. `quantiles=()` leaves quantiles out, for
+        results that kept summaries only.
+        """
+        try:
+            import xarray
+        except ImportError as error:
+            raise ImportError("to_xarray needs xarray: pip install 'psdfilter[frames]'") from error
+        mean, covariance = np.asarray(self.mean), np.asarray(self.covariance)
+        numbers = np.arange(mean.shape[1])
+        fields: dict[str, Any] = {
+            "mean": (("time", "state"), mean),
+            "sd": (("time", "state"), _deviations(covariance)),
+            "covariance": (("time", "state", "other_state"), covariance),
+        }
+        coordinates: dict[str, Any] = {
+            "time": np.asarray(self.times),
+            "state": numbers,
+            "other_state": numbers,
+        }
+        if len(quantiles):
+            values = np.asarray(self.quantile(list(quantiles)))
+            fields["quantiles"] = (("quantile", "time", "state"), values)
+            coordinates["quantile"] = list(quantiles)
+        return xarray.Dataset(fields, coords=coordinates, attrs=self.facts)
+
+    def __str__(self) -> str:
+        if not is_concrete(self.mean):
+            return f"{type(self).__name__}(traced)"
+        num, dim = self.mean.shape
+        times = np.asarray(self.times)
+        rows = {
+            "times": f"{num}, from {times[0]} to {times[-1]}; state of {dim} coordinates",
+            **{name: _shown(value) for name, value in self.facts.items()},
+            "last mean": np.array2string(np.asarray(self.mean[-1]), precision=6),
+            "last sd": np.array2string(_deviations(np.asarray(self.covariance))[-1], precision=6),
+        }
+        width = 2 + max(len(name) for name in rows)
+        lines = [f"{name.replace('_', ' '):<{width}}{value}" for name, value in rows.items()]
+        return "\n".join([type(self).__name__, *lines])
+
+
+class AbstractGiven(AbstractResult):
+    """A result whose summaries and laws were computed before it was made."""
+
+    summary: eqx.AbstractVar[Moments]
+    given: eqx.AbstractVar[AbstractLaws]
+
+    def moments(self) -> Moments:
+        """As they were given."""
+        return self.summary
+
+    @property
+    def laws(self) -> AbstractLaws:
+        """The laws, in the form of the engine."""
+        return self.given
+
+
+def _shown(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.6g}"
+
+
+def _deviations(covariance: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1))
