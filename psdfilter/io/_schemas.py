@@ -122,6 +122,27 @@ SCHEMAS = {
             "offset", "error", "local", "sampling", "code", "target", "before",
         ),
         _schema(
+            "line outcome", f"{_INFERENCE}.adaptive.hosted", "Outcome",
+            "law", "log_mass", "log_kept", "code",
+        ),
+        _schema(
+            "line step", f"{_INFERENCE}.adaptive.hosted", "Step", "t", "hops", "row", "y"
+        ),
+        _schema(
+            "line pace", f"{_INFERENCE}.adaptive.passes", "Pace",
+            "level", "chunk", "left", "scanned",
+        ),
+        _schema(
+            "line rows", f"{_INFERENCE}.adaptive.recent", "Kept",
+            "start", "outcomes", "steps", "pace", "fine",
+        ),
+        _schema(
+            "line prediction", f"{_INFERENCE}.adaptive.recent", "Ahead", "shared", "changed"
+        ),
+        _schema(
+            "line state", f"{_INFERENCE}.adaptive.recent", "Recent", "rows=kept", "ahead", "owed"
+        ),
+        _schema(
             "midpoint axis", f"{_INFERENCE}.closed.midpoints", "MidpointAxis",
             "anchors", "half", "precision", "anchor_pairs", "half_pairs", "half_means",
             "quarter_means", "half_moments", "quarter_moments",

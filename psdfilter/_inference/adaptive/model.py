@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ..._checks import is_traced
 from ..._density.psd import AbstractDensity
+from ..._statespace.functions import requires
 from ..._statespace.model import Inputs, StateSpaceModel, log_observation_grid, observation_box
 from ..ability import Ability
 from ..compiled import remembered
@@ -22,15 +23,16 @@ from ..observed import GridLaws, observation_grid
 from ..report import Report
 from ..series import Series
 from ..trace import Ahead, Moved, Observation, Seen, Smoothing, Trace
-from . import robust
+from . import recent
 from .density import LineDensity, Sink
-from .hosted import Outcome, Step, one_step
-from .known import known_values
+from .hosted import Step
+from .known import known_frame, known_values, known_width
 from .laws import cdf, draw, expectation, quantile
-from .reach import frame_of
+from .passes import Kit
+from .recent import Recent
 from .run import run
 from .smooth import draw_paths, forecast, smooth
-from .state import Law
+from .state import Law, at_one_time
 from .tables import Values
 from .trace import AdaptivePlan, AdaptiveTrace
 
@@ -90,7 +92,7 @@ class LineLaws(AbstractLaws):
         if t + 1 == len(self.laws):
             return LineDensity(self.ssm, self.filtered[t])
         after, smoothed = self.filtered[t + 1], self.laws[t + 1]
-        if after.source is self.filtered[t].source:
+        if at_one_time(after, self.filtered[t]):
             # Several sensors at one time share their smoothed density.
             return self.density(t + 1)
         first = after
@@ -134,7 +136,7 @@ class AdaptiveModel(AbstractModel):
     @property
     def num_observed(self) -> int | None:
         """Number of coordinates of an observation, if a box or a sampler tells."""
-        return self.ssm.num_observed
+        return known_width(self.ssm)
 
     @property
     def abilities(self) -> frozenset[Ability]:
@@ -173,48 +175,49 @@ class AdaptiveModel(AbstractModel):
     def _values(self) -> Values:
         return known_values(self.ssm)
 
-    def _step(self, law: Law, step: Step) -> tuple[Law, Outcome]:
-        wanted = robust.Wanted(self.plan.tol / self.plan.share)
-        _, outcome = one_step(self._values, frame_of(self.ssm), law, step, wanted)
-        return outcome.law, outcome
+    @property
+    def _kit(self) -> Kit:
+        plan = self.plan
+        return Kit(self._values, known_frame(self.ssm), plan, plan.tol / plan.share)
 
-    def start(self) -> Law:
+    def start(self) -> Recent:
         """The prior."""
-        target = self.plan.tol / self.plan.share
-        return robust.start(self._values, frame_of(self.ssm), target)
+        return recent.begin(self._kit)
 
-    def predict(self, law: Law, step: Int[Array, ""], row: Inputs) -> tuple[Law, Moved]:
+    def predict(self, law: Recent, step: Int[Array, ""], row: Inputs) -> tuple[Recent, Moved]:
         """One transition."""
-        _refuse_tracing((law, step, row))
-        nothing = np.full(1, np.nan)
-        new, outcome = self._step(law, Step(int(step), 1, row, nothing))
-        code = jnp.asarray(outcome.code)
-        return new, Moved(jnp.asarray(outcome.log_kept), jnp.asarray(new.local), code)
+        _refuse_tracing((law.law, step, row))
+        # The scan asks for the likelihood of a missing observation too, and drops it.
+        width = self.num_observed or (len(law.kept.steps[-1].y) if law.kept.steps else None)
+        scans = width is not None
+        scans &= row is not None or not requires(self.ssm.log_observation, "inputs")
+        missing = Step(int(step), 1, row, np.full(width or 1, np.nan))
+        new, change = recent.predict(self._kit, law, missing, scans)
+        log_kept, code = jnp.asarray(change.outcome.log_kept), jnp.asarray(change.code)
+        return new, Moved(log_kept, jnp.asarray(change.error), code)
 
     def update(
-        self, law: Law, y: Observation, step: Int[Array, ""], row: Inputs
-    ) -> tuple[Law, Seen]:
+        self, law: Recent, y: Observation, step: Int[Array, ""], row: Inputs
+    ) -> tuple[Recent, Seen]:
         """One observation."""
-        _refuse_tracing((law, y, step, row))
+        _refuse_tracing((law.law, y, step, row))
         seen = np.asarray(y, dtype=float)
-        new, outcome = self._step(law, Step(int(step), 0, row, seen))
-        used = bool(np.isfinite(outcome.log_mass)) and not bool(np.all(np.isnan(seen)))
+        new, change = recent.update(self._kit, law, Step(int(step), 0, row, seen))
+        used = bool(np.isfinite(change.outcome.log_mass)) and not bool(np.all(np.isnan(seen)))
         return new, Seen(
-            jnp.asarray(outcome.log_mass),
-            jnp.asarray(new.local),
+            jnp.asarray(change.log_mass),
+            jnp.asarray(change.error),
             jnp.asarray(used),
-            jnp.asarray(outcome.code),
+            jnp.asarray(change.code),
         )
 
-    def moments(self, law: Law) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+    def moments(self, law: Recent) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
         """Mean and covariance."""
-        mean = float(law.masses @ law.nodes)
-        variance = float(law.masses @ np.square(law.nodes - mean))
-        return jnp.full(1, mean), jnp.full((1, 1), variance)
+        return _moments(law.law)
 
-    def density(self, law: Law) -> LineDensity:
+    def density(self, law: Recent) -> LineDensity:
         """The law as a density."""
-        return LineDensity(self.ssm, law)
+        return LineDensity(self.ssm, law.law)
 
     def run(self, series: Series, keep: bool) -> Trace:
         """The filter of a series."""
@@ -257,7 +260,7 @@ class AdaptiveModel(AbstractModel):
 
     def _advanced(self, law: Law, times: list[tuple[int, Inputs]]) -> list[Law]:
         target = self.plan.tol / self.plan.share
-        return forecast(self._values, frame_of(self.ssm), law, times, target)
+        return forecast(self._values, known_frame(self.ssm), law, times, target)
 
     def smooth(self, series: Series, trace: Trace, lag: int | None, keep: bool) -> Smoothing:
         """On the nodes of the filter; with a lag, on a fixed plan."""
@@ -292,7 +295,7 @@ class AdaptiveModel(AbstractModel):
         at = [int(t) for t in np.asarray(steps)]
         times = [(t, jax.tree.map(lambda a, i=i: a[i], rows)) for i, t in enumerate(at)]
         laws = tuple(self._advanced(last, times))
-        mean, covariance = zip(*(self.moments(law) for law in laws), strict=True)
+        mean, covariance = zip(*(_moments(law) for law in laws), strict=True)
         kept = jnp.asarray([law.log_norm for law in laws])
         codes = jnp.zeros(len(laws), int)
         return Ahead(jnp.stack(mean), jnp.stack(covariance), self._laws(laws), kept, codes)
@@ -322,6 +325,12 @@ class AdaptiveModel(AbstractModel):
         ys = jnp.asarray(series.ys)
         levels = laws.cdfs(jnp.where(jnp.isnan(ys), laws.mean, ys))[:, 0]
         return jnp.where(jnp.isnan(ys[:, 0]), jnp.nan, levels)
+
+
+def _moments(law: Law) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+    mean = float(law.masses @ law.nodes)
+    variance = float(law.masses @ np.square(law.nodes - mean))
+    return jnp.full(1, mean), jnp.full((1, 1), variance)
 
 
 def _refuse_tracing(parts: Any) -> None:
