@@ -147,7 +147,7 @@ def one_step(
         law, new = robust.advance(values, frame, law, (step.t, step.row), seen, wanted)
         log_mass = new.log_norm
     elif seen:
-        new = robust.observe(values, frame, law, seen[0], wanted.target)
+        new = robust.observe(values, frame, law, seen[0], wanted)
         log_mass = new.log_norm - law.log_norm
     else:
         new = law

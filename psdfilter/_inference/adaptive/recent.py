@@ -14,12 +14,8 @@ from ... import _results
 from . import robust
 from .backtrack import DEPTH
 from .hosted import Outcome, Series, Step
-from .passes import Kit, Pace, Past, go_on
+from .passes import FINER, Kit, Pace, Past, go_on
 from .state import Law
-
-# Share of a step's error in steps that are made again because errors add up to more than tol: as in
-# the second run of a series.
-FINER = 8.0
 
 
 class Kept(NamedTuple):

@@ -7,7 +7,7 @@ from ..._statespace.model import Inputs, StateSpaceModel
 from . import robust
 from .hosted import Outcome, Series
 from .known import known_frame, known_values
-from .passes import Kit, Past, go_on
+from .passes import FINER, Kit, Past, go_on
 from .scanned import Laws, Scanned, summaries
 from .state import Law
 from .trace import AdaptivePlan, AdaptiveTrace
@@ -29,7 +29,7 @@ def run(
     values, frame, single = known_values(ssm), known_frame(ssm), series.unfolded()
     best = None
     for attempt in range(_RUNS):
-        target = plan.tol / (plan.share * 8.0**attempt)
+        target = plan.tol / (plan.share * FINER**attempt)
         prior = robust.start(values, frame, target)
         past = go_on(Kit(values, frame, plan, target), single, Past(prior, []))
         start, outcomes = past.start, _folded(series, past.outcomes)
