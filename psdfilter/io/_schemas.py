@@ -126,7 +126,8 @@ SCHEMAS = {
             "law", "log_mass", "log_kept", "code",
         ),
         _schema(
-            "line step", f"{_INFERENCE}.adaptive.hosted", "Step", "t", "hops", "row", "y"
+            "line step", f"{_INFERENCE}.adaptive.hosted", "Step",
+            "t", "hops", "row", "y", "passing",
         ),
         _schema(
             "line pace", f"{_INFERENCE}.adaptive.passes", "Pace",

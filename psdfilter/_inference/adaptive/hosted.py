@@ -25,6 +25,7 @@ class Step(NamedTuple):
     hops: int
     row: Inputs
     y: np.ndarray
+    passing: bool = False  # on the way to an observation, whose log Z has what was lost here
 
 
 class Series:

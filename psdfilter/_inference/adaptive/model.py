@@ -191,7 +191,7 @@ class AdaptiveModel(AbstractModel):
         width = self.num_observed or (len(law.kept.steps[-1].y) if law.kept.steps else None)
         scans = width is not None
         scans &= row is not None or not requires(self.ssm.log_observation, "inputs")
-        missing = Step(int(step), 1, row, np.full(width or 1, np.nan))
+        missing = Step(int(step), 1, row, np.full(width or 1, np.nan), passing=True)
         new, change = recent.predict(self._kit, law, missing, scans)
         log_kept, code = jnp.asarray(change.outcome.log_kept), jnp.asarray(change.code)
         return new, Moved(log_kept, jnp.asarray(change.error), code)

@@ -21,8 +21,8 @@ from .trace import AdaptivePlan
 
 # Robust steps before the scan is tried again: doubled each time that it soon fails again.
 _FIRST_CHUNK, _LAST_CHUNK = 2, 64
-# How much smaller the errors of steps are in a pass made again, if they add up to more than tol: one
-# more halving of a panel takes off far more.
+# How much smaller the errors of steps are in a pass made again, if they add up to more than tol.
+# One more halving of a panel takes off far more.
 FINER = 8.0
 
 

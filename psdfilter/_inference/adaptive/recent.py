@@ -37,6 +37,14 @@ class Kept(NamedTuple):
         """Estimated total variation error of that law; the prior has none."""
         return self.law.error + self.law.sampling if self.outcomes else 0.0
 
+    @property
+    def told(self) -> int:
+        """Rows whose part of the log-likelihood has been told: all but the last that pass by."""
+        num = len(self.steps)
+        while num > 0 and self.steps[num - 1].passing:
+            num -= 1
+        return num
+
     def trimmed(self) -> "Kept":
         """No more rows than needed."""
         extra = len(self.outcomes) - DEPTH
@@ -120,7 +128,14 @@ def update(kit: Kit, recent: Recent, step: Step) -> tuple[Recent, Change]:
         kept, mended = _settled(recent)
         owed += mended
     rows = _one_more(kit, kept, step, True)
-    change = _change(kit, recent, rows, owed + _mended(kept, rows))
+    owed += _mended(kept, rows)
+    if rows.outcomes[-1].law.seen:
+        owed += sum(one.log_kept for one in rows.outcomes[kept.told : -1])
+    else:
+        # A row without data forgives what was lost on the way to it.
+        steps = [one._replace(passing=False) for one in rows.steps[kept.told :]]
+        rows = rows._replace(steps=(*rows.steps[: kept.told], *steps))
+    change = _change(kit, recent, rows, owed)
     return Recent(rows.trimmed(), None, 0.0), change
 
 
@@ -138,10 +153,18 @@ def _settled(recent: Recent) -> tuple[Kept, float]:
 
 
 def _mended(before: Kept, after: Kept) -> float:
-    """By how much log-likelihoods of earlier rows have changed."""
-    pairs = zip(before.outcomes, after.outcomes, strict=False)
-    changes = [new.log_mass - old.log_mass for old, new in pairs if new is not old]
+    """By how much parts of the log-likelihood that have been told have changed."""
+    changes = [
+        new.log_mass - old.log_mass + step.passing * (new.log_kept - old.log_kept)
+        for old, new, step in _rows(before, after)[: before.told]
+        if new is not old
+    ]
     return float(sum(change for change in changes if np.isfinite(change)))
+
+
+def _rows(before: Kept, after: Kept) -> list[tuple[Outcome, Outcome, Step]]:
+    """What rows were, what they are, and their steps."""
+    return list(zip(before.outcomes, after.outcomes, before.steps, strict=False))
 
 
 def _change(kit: Kit, recent: Recent, rows: Kept, mended: float) -> Change:
@@ -153,14 +176,14 @@ def _change(kit: Kit, recent: Recent, rows: Kept, mended: float) -> Change:
 
 def _one_more(kit: Kit, kept: Kept, step: Step, scans: bool) -> Kept:
     """One more row; all of them anew with smaller errors if it is the first to miss tol."""
-    rows = _passed(kit, Series.after(kept.steps, step, scans), kept)
+    steps = (*kept.steps, step)
+    rows = _passed(kit, Series.after(kept.steps, step, scans), kept)._replace(steps=steps)
     if rows.error <= kit.plan.tol or kept.fine or not kept.error <= kit.plan.tol:
         return rows
     start = kept.start
     if start.source is None:
         start = robust.start(kit.values, kit.frame, kit.target / FINER)
-    whole = _whole((*kept.steps, step), scans)
-    again = _passed(kit, whole, Kept(start, (), (), Pace(), True))
+    again = _passed(kit, _whole(steps, scans), Kept(start, (), steps, Pace(), True))
     return again if again.error < rows.error else rows
 
 
@@ -180,8 +203,7 @@ def _passed(kit: Kit, series: Series, kept: Kept) -> Kept:
     outcomes = tuple(
         one if isinstance(one, Outcome) else one.with_law(one.law) for one in past.outcomes
     )
-    steps = tuple(series.step(k) for k in range(series.num))
-    return Kept(past.start, outcomes, steps, past.pace, kept.fine)
+    return kept._replace(start=past.start, outcomes=outcomes, pace=past.pace)
 
 
 def _equal(one: object, other: object) -> bool:
