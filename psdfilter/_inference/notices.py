@@ -1,5 +1,11 @@
 """What users are told about a model, in the same words whichever engine finds out."""
 
+# What to do where an engine has reached its limits.
+_RAISE = "learn with a smaller tol, or with typical data, learn(..., ys=...)"
+_REMEDIES = {
+    "adaptive": "the model asks for more nodes than there are; accept the error, or raise tol",
+    "mixture": "learn with more components, engine=psdfilter.engines.Mixture(order=...)",
+}
 # Mass of Q(u, .) beyond which it is taken for something else than a density.
 NO_DENSITY = 1.5
 
@@ -25,4 +31,21 @@ def loses_mass(leak: float) -> str:
         "the likelihood: choose a larger state_box, or learn with "
         "engine=psdfilter.engines.Nodes(renormalize=True) if the model is meant to be confined to "
         "it"
+    )
+
+
+def unresolved_series(engine: str, tol: float, bad: tuple[int, int, int], error: str) -> str:
+    """Rows of a series miss the tolerance; `bad` are their number, that of all, and the first."""
+    count, num, first = bad
+    return (
+        f"{count} of {num} steps miss tol = {tol:g}, from ys[{first}] on{error}: "
+        f"{_REMEDIES.get(engine, _RAISE)}. See post.error_estimates and post.codes"
+    )
+
+
+def unresolved_state(engine: str, tol: float, step: int, error: float) -> str:
+    """A single step misses the tolerance."""
+    return (
+        f"the filter misses tol = {tol:g} from step {step} on, there by about {error:.1e}: "
+        f"{_REMEDIES.get(engine, _RAISE)}. See state.error and state.code"
     )

@@ -1,16 +1,21 @@
 """The filter one observation at a time."""
 
+import warnings
+
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .. import _results
-from .._checks import Numbers
+from .._checks import Numbers, is_concrete
 from .._density.psd import AbstractDensity
 from .._statespace.model import Inputs
 from .ability import Ability
 from .model import AbstractModel
+from .notices import unresolved_state
 from .registry import as_model, require
+from .run import ResolutionWarning
 from .series import as_observation, is_partly
 from .trace import Law
 
@@ -23,7 +28,8 @@ class FilterState(eqx.Module):
         log_likelihood: of all observations so far.
         step: number of transitions so far.
         code: of the first step that was not fine, else 0.
-        error: sum of the errors that steps have been estimated to add.
+        error: estimated total variation error: with engine "adaptive" that of the law, as in
+            `post.error_estimates`; with others the sum of what steps have been estimated to add.
     """
 
     law: Law
@@ -55,13 +61,19 @@ def predict(model: AbstractModel, state: FilterState, *, inputs: Inputs = None) 
     step = state.step + 1
     law, moved = known.predict(state.law, step, inputs)
     code = _first_bad(state.code, moved.code)
-    return FilterState(law, state.log_likelihood, step, code, state.error + moved.error)
+    new = FilterState(law, state.log_likelihood, step, code, state.error + moved.error)
+    _warn_unresolved(known, state, moved.code, new)
+    return new
 
 
 def update(
     model: AbstractModel, state: FilterState, y: Numbers, *, inputs: Inputs = None
 ) -> FilterState:
-    """Bayes' rule for one observation; NaN is missing. Several calls are several sensors."""
+    """Bayes' rule for one observation; NaN is missing. Several calls are several sensors.
+
+    With engine "adaptive" an outlier goes back to earlier steps, as in `run_filter`: the state
+    keeps the last 64 of them.
+    """
     known = as_model(model)
     if inputs is not None:
         require(known, Ability.INPUTS)
@@ -70,8 +82,23 @@ def update(
         require(known, Ability.PARTLY_MISSING)
     law, seen = known.update(state.law, observed, state.step, inputs)
     total, code = state.log_likelihood + seen.log_mass, _first_bad(state.code, seen.code)
-    return FilterState(law, total, state.step, code, state.error + seen.error)
+    new = FilterState(law, total, state.step, code, state.error + seen.error)
+    _warn_unresolved(known, state, seen.code, new)
+    return new
 
 
 def _first_bad(before: Int[Array, ""], now: Int[Array, ""]) -> Int[Array, ""]:
     return jnp.where(before == _results.OK, now, before)
+
+
+def _warn_unresolved(
+    model: AbstractModel, before: FilterState, code: Int[Array, ""], after: FilterState
+) -> None:
+    """Say it at the first of several steps that miss the tolerance."""
+    if not is_concrete(code) or int(np.asarray(code)) != _results.UNRESOLVED:
+        return
+    was_bad = int(np.asarray(before.code)) != _results.OK and float(before.error) > model.tol
+    if not was_bad:
+        step, error = int(np.asarray(after.step)), float(after.error)
+        message = unresolved_state(model.engine, model.tol, step, error)
+        warnings.warn(message, ResolutionWarning, stacklevel=3)

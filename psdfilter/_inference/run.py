@@ -10,6 +10,7 @@ from .._checks import Numbers, is_concrete
 from .._statespace.model import Inputs
 from .ability import Ability
 from .model import AbstractModel
+from .notices import unresolved_series
 from .posterior import Posterior
 from .registry import as_model, require
 from .series import Series, as_series
@@ -90,20 +91,9 @@ def warn_unresolved(model: AbstractModel, trace: Trace) -> None:
     first, size = int(bad[0]), ""
     if trace.errors is not None:
         size = f", there by about {float(np.asarray(trace.errors)[first]):.1e}"
-    warnings.warn(
-        f"{bad.size} of {len(trace.codes)} steps miss tol = {model.tol:g}, from ys[{first}] on"
-        f"{size}: {_REMEDIES.get(model.engine, _RAISE)}. See post.error_estimates and post.codes",
-        ResolutionWarning,
-        stacklevel=4,
-    )
-
-
-# What to do where an engine has reached its limits.
-_RAISE = "learn with a smaller tol, or with typical data, learn(..., ys=...)"
-_REMEDIES = {
-    "adaptive": "the model asks for more nodes than there are; accept the error, or raise tol",
-    "mixture": "learn with more components, engine=psdfilter.engines.Mixture(order=...)",
-}
+    counts = int(bad.size), len(trace.codes), first
+    message = unresolved_series(model.engine, model.tol, counts, size)
+    warnings.warn(message, ResolutionWarning, stacklevel=4)
 
 
 def raise_failure(codes: Int[Array, " t"]) -> None:

@@ -122,6 +122,28 @@ SCHEMAS = {
             "offset", "error", "local", "sampling", "code", "target", "before",
         ),
         _schema(
+            "line outcome", f"{_INFERENCE}.adaptive.hosted", "Outcome",
+            "law", "log_mass", "log_kept", "code",
+        ),
+        _schema(
+            "line step", f"{_INFERENCE}.adaptive.hosted", "Step",
+            "t", "hops", "row", "y", "passing",
+        ),
+        _schema(
+            "line pace", f"{_INFERENCE}.adaptive.passes", "Pace",
+            "level", "chunk", "left", "scanned",
+        ),
+        _schema(
+            "line rows", f"{_INFERENCE}.adaptive.recent", "Kept",
+            "start", "outcomes", "steps", "pace", "fine",
+        ),
+        _schema(
+            "line prediction", f"{_INFERENCE}.adaptive.recent", "Ahead", "shared", "changed"
+        ),
+        _schema(
+            "line state", f"{_INFERENCE}.adaptive.recent", "Recent", "rows=kept", "ahead", "owed"
+        ),
+        _schema(
             "plane model", f"{_INFERENCE}.adaptive.plane.model", "PlaneModel",
             "ssm", "plan", "report",
         ),
@@ -135,10 +157,9 @@ SCHEMAS = {
         ),
         _schema(
             "plane law", f"{_INFERENCE}.adaptive.plane.law", "Law",
-            "source", "seen", "log_norm", "axes", "index", "log_masses", "shape", "offset", "error",
+            "source", "seen", "log_norm", "axes", "place", "log_masses", "shape", "offset", "error",
             "local", "sampling", "edge", "code", "depth", "hint", "before",
         ),
-        _schema("row of a series", f"{_INFERENCE}.adaptive.hosted", "Step", "t", "hops", "row", "y"),
         _schema(
             "plane link", f"{_INFERENCE}.adaptive.plane.chain", "Link",
             "step", "law", "log_mass", "log_kept", "code",
@@ -241,8 +262,8 @@ SCHEMAS = {
 # What a user may pass to `save`; the other kinds are parts of these.
 KINDS = (
     "box", "grid", "psd", "generalized psd", "pairwise psd", "blocks", "filter state",
-    "adaptive model", "plane model", "model on nodes", "closed model", "exact model", "linearized mixture",
-    "sensor mixture", "free model",
+    "adaptive model", "plane model", "model on nodes", "closed model", "exact model",
+    "linearized mixture", "sensor mixture", "free model",
 )  # fmt: skip
 
 # (kind, version in a file) -> what makes the parts of the next version.

@@ -1,4 +1,4 @@
-"""The engine that controls its error step by step; the default for states on a line."""
+"""The engine that controls its error step by step; the default on a line and in the plane."""
 
 import time
 from typing import ClassVar
@@ -16,15 +16,16 @@ from ..nodes.engine import Nodes
 from ..report import Report
 from ..series import Series
 from ..trace import Trace
+from .base import ABILITIES, AbstractAdaptive
 from .looked import look_at
-from .model import ABILITIES, AdaptiveModel
+from .model import AdaptiveModel
 from .plan import adaptive_obstacle, plan_for
 from .plane.looked import look_at_plane
 from .plane.model import PlaneModel
 
 
 class Adaptive(AbstractEngine):
-    """Nodes chosen at every step, exact values of Q and G, an error estimate of every step; d = 1.
+    """Nodes chosen at every step, exact values of Q and G, an error estimate of every step; d <= 2.
 
     No box is needed, and outliers, heavy tails, kinks and jumps cost nodes instead of accuracy.
     """
@@ -39,7 +40,7 @@ class Adaptive(AbstractEngine):
         return adaptive_obstacle(ssm, tol)
 
     def choice(self, ssm: StateSpaceModel, tol: float) -> str | None:
-        """On a line, wherever it can serve."""
+        """On a line and in the plane, wherever it can serve."""
         if self.refusal(ssm, tol) is not None:
             return None
         where = "on a line" if ssm.dim == 1 else "in the plane"
@@ -53,7 +54,7 @@ class Adaptive(AbstractEngine):
         ys: Numbers | None = None,
         inputs: Inputs = None,
         reason: str = "asked for",
-    ) -> AdaptiveModel | PlaneModel:
+    ) -> AbstractAdaptive:
         """Nothing to learn: the model's own densities are evaluated as they are needed."""
         del ys
         started = time.perf_counter()
@@ -79,7 +80,7 @@ class Adaptive(AbstractEngine):
     def certify(self, model: AbstractModel, series: Series, trace: Trace) -> Certificate:
         """That of the filter on a fixed plan, whose learned densities have an error to prove."""
         del trace
-        assert isinstance(model, AdaptiveModel | PlaneModel)
+        assert isinstance(model, AbstractAdaptive)
         fixed = model.fixed()
         return Nodes().certify(fixed, series, fixed.run(series, True))
 

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ... import _results
 from .rules import LEAST_SHARE, scan_rule
 from .state import BEYOND, OUTER
 from .tables import shares_of
@@ -28,6 +27,10 @@ _HIDDEN = 1.0
 _EDGE = 2
 
 
+# What a compiled function is given: NumPy's arrays cost nothing on the way.
+Given = Array | np.ndarray
+
+
 class Nodes(NamedTuple):
     """Carry of the scan: nodes, log masses, error carried over masses."""
 
@@ -39,21 +42,21 @@ class Nodes(NamedTuple):
 class Settings(NamedTuple):
     """Numbers of a run; none of them is compiled in."""
 
-    lower: Float[Array, ""]  # the support; infinite where there is none
-    upper: Float[Array, ""]
-    reach: Float[Array, ""]  # noise sds that a window extends
-    cut: Float[Array, ""]  # nats below the highest value where windows end
-    local: Float[Array, ""]  # largest error of one step
-    total: Float[Array, ""]  # largest error accumulated
+    lower: Float[Given, ""]  # the support; infinite where there is none
+    upper: Float[Given, ""]
+    reach: Float[Given, ""]  # noise sds that a window extends
+    cut: Float[Given, ""]  # nats below the highest value where windows end
+    local: Float[Given, ""]  # largest error of one step
+    total: Float[Given, ""]  # largest error accumulated
 
 
 class Rows(NamedTuple):
     """Steps of a series, filled up with ones that are not used."""
 
     ys: Float[Array, "t p"]
-    steps: Array
+    steps: Given
     rows: Any
-    used: Array
+    used: Given
 
 
 class Outs(NamedTuple):
@@ -209,15 +212,11 @@ def _row(rows: Rows, index: int) -> Rows:
     return jax.tree.map(lambda a: a[index], rows)
 
 
-def run_fast(parts: Parts, nodes: Nodes, rows: Rows, settings: Settings, bounded: bool) -> Outs:
+def run_fast(
+    parts: tuple[Parts, Parts], nodes: Nodes, rows: Rows, settings: Settings, bounded: bool
+) -> Outs:
     """Steps until the first that misses; `good` says how far it went.
 
-    `bounded`: laws may be cut by a box.
+    `parts` are arrays and the rest; `bounded`: laws may be cut by a box.
     """
-    dynamic, static = eqx.partition(parts, eqx.is_array)
-    return _scan(dynamic, static, nodes, rows, settings, bounded)
-
-
-def code_of(y: np.ndarray) -> int:
-    """BAD_OBSERVATION for infinities, else OK."""
-    return _results.BAD_OBSERVATION if bool(np.any(np.isinf(y))) else _results.OK
+    return _scan(*parts, nodes, rows, settings, bounded)

@@ -8,8 +8,7 @@ from jax.errors import JAXTypeError
 from ..._statespace.model import Inputs, StateSpaceModel
 from ..notices import NO_DENSITY, loses_mass, no_density, traced_model
 from . import robust
-from .known import known_values
-from .reach import frame_of
+from .known import known_frame, known_values
 from .smooth import forecast
 
 # The prior and a few states after it are looked at, roughly: no number of the filter rests on it.
@@ -22,7 +21,7 @@ def look_at(ssm: StateSpaceModel, inputs: Inputs) -> None:
 
     Models that need inputs are looked at when these come.
     """
-    values, frame = known_values(ssm), frame_of(ssm)
+    values, frame = known_values(ssm), known_frame(ssm)
     try:
         law = robust.start(values, frame, _ROUGH)
         if not np.isfinite(law.log_norm):

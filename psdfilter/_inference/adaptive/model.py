@@ -1,52 +1,34 @@
 """The learned model of the adaptive engine: nothing is fitted, every step is controlled."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from ..._checks import is_traced
 from ..._density.psd import AbstractDensity
+from ..._statespace.functions import requires
 from ..._statespace.model import Inputs, StateSpaceModel, log_observation_grid, observation_box
-from ..ability import Ability
-from ..compiled import remembered
 from ..laws import AbstractLaws
-from ..model import AbstractModel
-from ..nodes.engine import Nodes
-from ..nodes.model import NodesModel
 from ..observed import GridLaws, observation_grid
-from ..report import Report
 from ..series import Series
 from ..trace import Ahead, Moved, Observation, Seen, Smoothing, Trace
-from . import robust
+from . import recent
+from .base import AbstractAdaptive, refuse_tracing
 from .density import LineDensity, Sink
-from .hosted import Outcome, Step, one_step
-from .known import known_values
+from .drawing import generator
+from .hosted import Step
+from .known import known_frame, known_values
 from .laws import cdf, draw, expectation, quantile
-from .reach import frame_of
+from .passes import Kit
+from .recent import Recent
 from .run import run
 from .smooth import draw_paths, forecast, smooth
-from .state import Law
+from .state import Law, at_one_time
 from .tables import Values
-from .trace import AdaptivePlan, AdaptiveTrace
-
-ABILITIES = frozenset(
-    {
-        Ability.INPUTS,
-        Ability.PARTLY_MISSING,
-        Ability.SMOOTHER,
-        Ability.LAG,
-        Ability.SMOOTHED_SUMMARIES,
-        Ability.PAIRS,
-        Ability.OBSERVED_LAWS,
-        Ability.ERRORS,
-        Ability.CERTIFICATE,
-    }
-)
+from .trace import AdaptiveTrace
 
 
 class LineLaws(AbstractLaws):
@@ -79,7 +61,7 @@ class LineLaws(AbstractLaws):
 
     def draws(self, key: PRNGKeyArray, num: int) -> Float[Array, "n t d"]:
         """By inverting distribution functions."""
-        rng = _generator(key)
+        rng = generator(key)
         return self._each(lambda law: draw(law, rng, num)).T[..., None]
 
     def density(self, t: int) -> AbstractDensity:
@@ -90,7 +72,7 @@ class LineLaws(AbstractLaws):
         if t + 1 == len(self.laws):
             return LineDensity(self.ssm, self.filtered[t])
         after, smoothed = self.filtered[t + 1], self.laws[t + 1]
-        if after.source is self.filtered[t].source:
+        if at_one_time(after, self.filtered[t]):
             # Several sensors at one time share their smoothed density.
             return self.density(t + 1)
         first = after
@@ -107,13 +89,7 @@ class LineLaws(AbstractLaws):
         return LineDensity(self.ssm, self.filtered[t], sink)
 
 
-def _generator(key: PRNGKeyArray) -> np.random.Generator:
-    """NumPy's generator from a JAX key: laws live on the host."""
-    words = np.asarray(jax.random.key_data(key) if key.dtype != jnp.uint32 else key)
-    return np.random.default_rng(words.ravel().tolist())
-
-
-class AdaptiveModel(AbstractModel):
+class AdaptiveModel(AbstractAdaptive):
     """Nodes that are chosen anew at every step, where the law is and as close as it asks for.
 
     Values of Q and G are exact; the error of every step is estimated and held to the tolerance.
@@ -121,100 +97,53 @@ class AdaptiveModel(AbstractModel):
     "nodes".
     """
 
-    engine: ClassVar[str] = "adaptive"
-    ssm: StateSpaceModel
-    plan: AdaptivePlan = eqx.field(static=True)
-    report: Report = eqx.field(static=True)
-
-    @property
-    def dim(self) -> int:
-        """One."""
-        return self.ssm.dim
-
-    @property
-    def num_observed(self) -> int | None:
-        """Number of coordinates of an observation, if a box or a sampler tells."""
-        return self.ssm.num_observed
-
-    @property
-    def abilities(self) -> frozenset[Ability]:
-        """Laws of y, and observations with gaps, only where the box of y is known."""
-        missing = set()
-        if self.ssm.observation_box is None:
-            missing.add(Ability.OBSERVED_LAWS)
-        if not self.ssm.marginalizes_missing:
-            missing.add(Ability.PARTLY_MISSING)
-        return ABILITIES - missing
-
-    def why_not(self, ability: Ability) -> str | None:
-        """The box of y is what is missing."""
-        if ability is Ability.OBSERVED_LAWS:
-            return (
-                f"{ability} needs observation_box: say where y lives, "
-                "StateSpaceModel(..., observation_box=psdfilter.Box(lower, upper))"
-            )
-        return None
-
-    def fixed(self) -> NodesModel:
-        """The model on a fixed plan, learned when it is first asked for."""
-        ssm, tol = self.ssm, self.report.tol
-
-        def make() -> NodesModel:
-            with jax.ensure_compile_time_eval():
-                return Nodes().learn(ssm, tol, reason="series that are traced")
-
-        return remembered(self, NodesModel, make)
-
-    def sized(self, series: Series) -> AbstractModel:
-        """Itself; for a traced series the model on a fixed plan."""
-        return self.fixed() if is_traced((series.ys, series.steps, series.rows)) else self
-
     @property
     def _values(self) -> Values:
         return known_values(self.ssm)
 
-    def _step(self, law: Law, step: Step) -> tuple[Law, Outcome]:
-        wanted = robust.Wanted(self.plan.tol / self.plan.share)
-        _, outcome = one_step(self._values, frame_of(self.ssm), law, step, wanted)
-        return outcome.law, outcome
+    @property
+    def _kit(self) -> Kit:
+        plan = self.plan
+        return Kit(self._values, known_frame(self.ssm), plan, plan.tol / plan.share)
 
-    def start(self) -> Law:
+    def start(self) -> Recent:
         """The prior."""
-        target = self.plan.tol / self.plan.share
-        return robust.start(self._values, frame_of(self.ssm), target)
+        return recent.begin(self._kit)
 
-    def predict(self, law: Law, step: Int[Array, ""], row: Inputs) -> tuple[Law, Moved]:
+    def predict(self, law: Recent, step: Int[Array, ""], row: Inputs) -> tuple[Recent, Moved]:
         """One transition."""
-        _refuse_tracing((law, step, row))
-        nothing = np.full(1, np.nan)
-        new, outcome = self._step(law, Step(int(step), 1, row, nothing))
-        code = jnp.asarray(outcome.code)
-        return new, Moved(jnp.asarray(outcome.log_kept), jnp.asarray(new.local), code)
+        refuse_tracing((law.law, step, row))
+        # The scan asks for the likelihood of a missing observation too, and drops it.
+        width = self.num_observed or (len(law.kept.steps[-1].y) if law.kept.steps else None)
+        scans = width is not None
+        scans &= row is not None or not requires(self.ssm.log_observation, "inputs")
+        missing = Step(int(step), 1, row, np.full(width or 1, np.nan), passing=True)
+        new, change = recent.predict(self._kit, law, missing, scans)
+        log_kept, code = jnp.asarray(change.outcome.log_kept), jnp.asarray(change.code)
+        return new, Moved(log_kept, jnp.asarray(change.error), code)
 
     def update(
-        self, law: Law, y: Observation, step: Int[Array, ""], row: Inputs
-    ) -> tuple[Law, Seen]:
+        self, law: Recent, y: Observation, step: Int[Array, ""], row: Inputs
+    ) -> tuple[Recent, Seen]:
         """One observation."""
-        _refuse_tracing((law, y, step, row))
+        refuse_tracing((law.law, y, step, row))
         seen = np.asarray(y, dtype=float)
-        new, outcome = self._step(law, Step(int(step), 0, row, seen))
-        used = bool(np.isfinite(outcome.log_mass)) and not bool(np.all(np.isnan(seen)))
+        new, change = recent.update(self._kit, law, Step(int(step), 0, row, seen))
+        used = bool(np.isfinite(change.outcome.log_mass)) and not bool(np.all(np.isnan(seen)))
         return new, Seen(
-            jnp.asarray(outcome.log_mass),
-            jnp.asarray(new.local),
+            jnp.asarray(change.log_mass),
+            jnp.asarray(change.error),
             jnp.asarray(used),
-            jnp.asarray(outcome.code),
+            jnp.asarray(change.code),
         )
 
-    def moments(self, law: Law) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+    def moments(self, law: Recent) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
         """Mean and covariance."""
-        mean = float(law.masses @ law.nodes)
-        variance = float(law.masses @ np.square(law.nodes - mean))
-        return jnp.full(1, mean), jnp.full((1, 1), variance)
+        return _moments(law.law)
 
-    def density(self, law: Law) -> LineDensity:
+    def density(self, law: Recent) -> LineDensity:
         """The law as a density."""
-        return LineDensity(self.ssm, law)
+        return LineDensity(self.ssm, law.law)
 
     def run(self, series: Series, keep: bool) -> Trace:
         """The filter of a series."""
@@ -257,7 +186,7 @@ class AdaptiveModel(AbstractModel):
 
     def _advanced(self, law: Law, times: list[tuple[int, Inputs]]) -> list[Law]:
         target = self.plan.tol / self.plan.share
-        return forecast(self._values, frame_of(self.ssm), law, times, target)
+        return forecast(self._values, known_frame(self.ssm), law, times, target)
 
     def smooth(self, series: Series, trace: Trace, lag: int | None, keep: bool) -> Smoothing:
         """On the nodes of the filter; with a lag, on a fixed plan."""
@@ -271,20 +200,12 @@ class AdaptiveModel(AbstractModel):
         moments = jnp.asarray(out.mean), jnp.asarray(out.covariance)
         return Smoothing(*moments, LineLaws(self.ssm, laws, kept.laws), "backward sums")
 
-    def pair_law(self, series: Series, trace: Trace, laws: AbstractLaws, t: int) -> Array:
-        """On a fixed plan."""
-        del trace, laws
-        fixed = self.fixed()
-        trace = fixed.run(series, True)
-        again = fixed.smooth(series, trace, None, True).laws
-        return fixed.pair_law(series, trace, again, t)
-
     def paths(
         self, series: Series, trace: Trace, key: PRNGKeyArray, num: int
     ) -> Float[Array, "n t d"]:
         """Drawn backwards on the nodes of the filter."""
         del series
-        drawn = draw_paths(self._values, trace.laws, _generator(key), num)
+        drawn = draw_paths(self._values, trace.laws, generator(key), num)
         return jnp.asarray(drawn)[..., None]
 
     def ahead(self, last: Law, steps: Int[Array, " k"], rows: Inputs) -> Ahead:
@@ -292,7 +213,7 @@ class AdaptiveModel(AbstractModel):
         at = [int(t) for t in np.asarray(steps)]
         times = [(t, jax.tree.map(lambda a, i=i: a[i], rows)) for i, t in enumerate(at)]
         laws = tuple(self._advanced(last, times))
-        mean, covariance = zip(*(self.moments(law) for law in laws), strict=True)
+        mean, covariance = zip(*(_moments(law) for law in laws), strict=True)
         kept = jnp.asarray([law.log_norm for law in laws])
         codes = jnp.zeros(len(laws), int)
         return Ahead(jnp.stack(mean), jnp.stack(covariance), self._laws(laws), kept, codes)
@@ -312,27 +233,14 @@ class AdaptiveModel(AbstractModel):
     def _table(self, law: Law, ys: Array, t: Array, row: Inputs) -> Float[Array, "n k"]:
         return log_observation_grid(self.ssm, jnp.asarray(law.nodes)[:, None], ys, t, row)
 
-    def transforms(self, series: Series, trace: Trace) -> Float[Array, " t"]:
-        """By the distribution functions of the laws of y."""
-        if series.ys.shape[1] != 1:
-            raise ValueError(
-                f"the probability transform needs a scalar y, got {series.ys.shape[1]} coordinates"
-            )
-        laws = self.observed(self.predicted(series, trace), series.steps, series.rows)
-        ys = jnp.asarray(series.ys)
-        levels = laws.cdfs(jnp.where(jnp.isnan(ys), laws.mean, ys))[:, 0]
-        return jnp.where(jnp.isnan(ys[:, 0]), jnp.nan, levels)
-
-
-def _refuse_tracing(parts: Any) -> None:
-    if is_traced(parts):
-        raise ValueError(
-            'online steps of engine "adaptive" look at every step and cannot be traced: learn with '
-            'engine="nodes" for steps under jit, vmap or scan'
-        )
-
 
 def smoothed_law(law: Law, masses: Float[np.ndarray, " n"]) -> Law:
     """The law on the same nodes with other masses."""
     with np.errstate(divide="ignore"):
         return law._replace(log_masses=np.log(masses / np.sum(masses)))
+
+
+def _moments(law: Law) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+    mean = float(law.masses @ law.nodes)
+    variance = float(law.masses @ np.square(law.nodes - mean))
+    return jnp.full(1, mean), jnp.full((1, 1), variance)

@@ -30,9 +30,16 @@ def start(values: Values, frame: Frame, target: float, cover: Cover = None) -> L
     return law_of(None, (), resolve(field, lower, upper, target, MOST_PANELS, cover), target)
 
 
-def observe(values: Values, frame: Frame, law: Law, seen: Seen, target: float) -> Law:
+class Wanted(NamedTuple):
+    """What a step is held to: its error, and where the law must be right relative to itself."""
+
+    target: float
+    cover: Cover = None
+
+
+def observe(values: Values, frame: Frame, law: Law, seen: Seen, wanted: Wanted) -> Law:
     """One more observation at the same time: p(x) G(x, y) / Z."""
-    both = (*law.seen, seen)
+    both, (target, cover) = (*law.seen, seen), wanted
     if law.source is None and not law.has_panels:
         # An atom stays one, whatever is seen.
         logs = values.log_likelihood(law.nodes, seen)
@@ -40,15 +47,9 @@ def observe(values: Values, frame: Frame, law: Law, seen: Seen, target: float) -
         return law._replace(seen=both, log_norm=law.log_norm + float(logs[0]), code=code)
     lower, upper = first_panels(values, frame, law.source, target)
     lower, upper = looked_at(values, lower, upper, both, PANEL)
-    panels = resolve(field_of(values, law.source, both, target), lower, upper, target)
+    field = field_of(values, law.source, both, target)
+    panels = resolve(field, lower, upper, target, MOST_PANELS, cover)
     return law_of(law.source, both, panels, target)
-
-
-class Wanted(NamedTuple):
-    """What a step is held to: its error, and where the law must be right relative to itself."""
-
-    target: float
-    cover: Cover = None
 
 
 def advance(

@@ -125,9 +125,7 @@ def _binomial(n: int, k: int) -> float:
 LEAST_SHARE = 0.05
 
 
-def embedded_error(
-    fine: np.ndarray, coarse: np.ndarray, least: float = LEAST_SHARE
-) -> np.ndarray:
+def embedded_error(fine: np.ndarray, coarse: np.ndarray, least: float = LEAST_SHARE) -> np.ndarray:
     """d rho / (1 - rho), rho = d / d': the error of a rule from two differences of nested rules.
 
     d = |I_h - I_2h| is the error of the coarser rule, d' = |I_2h - I_4h| that of the coarsest;

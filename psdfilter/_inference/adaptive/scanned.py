@@ -49,7 +49,7 @@ class Stretch:
 
     def missing(self, k: int) -> bool:
         """Whether nothing was seen."""
-        y = self.series.ys[self.first + k]
+        y = self.series.step(self.first + k).y
         return usable(y) != _results.OK or bool(np.all(np.isnan(y)))
 
     def _nodes(self, k: int) -> "HostNodes":
@@ -108,7 +108,7 @@ class Scanned(NamedTuple):
     def with_law(self, law: Law) -> Outcome:
         """The step with its law refined."""
         log_norm, missing = float(self.stretch.outs.log_norm[self.k]), self.stretch.missing(self.k)
-        code = usable(self.stretch.series.ys[self.stretch.first + self.k])
+        code = usable(self.stretch.series.step(self.stretch.first + self.k).y)
         return Outcome(law, 0.0 if missing else log_norm, log_norm if missing else 0.0, code)
 
 
@@ -153,7 +153,7 @@ def _follows(one: Outcome | Scanned, stretch: Stretch, k: int) -> bool:
 
 def _fill(out: Summary, rows: slice, stretch: Stretch, steps: slice) -> None:
     outs = stretch.outs
-    ys = stretch.series.ys[stretch.first + steps.start : stretch.first + steps.stop]
+    ys = stretch.series.seen(stretch.first + steps.start, stretch.first + steps.stop)
     infinite = np.isinf(ys).any(axis=1)
     missing = infinite | np.isnan(ys).all(axis=1)
     norms = outs.log_norm[steps]

@@ -78,6 +78,13 @@ class Law(NamedTuple):
         return groups.reshape(-1)
 
 
+def at_one_time(law: Law, other: Law) -> bool:
+    """Whether two laws of a series are of the same time: several sensors, or the same row."""
+    if law.source is None or other.source is None:
+        return law.source is other.source
+    return law.source.t == other.source.t
+
+
 def ends_of_line(nodes: Float[np.ndarray, " n"], frame: Frame) -> Float[np.ndarray, " n"]:
     """`Law.ends` of nodes without panels."""
     out = np.zeros(len(nodes))

@@ -219,8 +219,9 @@ def test_what_cannot_be_resolved_is_said():
 def test_impossible_and_infinite_observations():
     ssm = psd.StateSpaceModel(
         log_prior=lambda x: -0.5 * jnp.sum(x**2),
-        log_transition=lambda u, x: -0.5 * jnp.sum((x - 0.5 * u) ** 2) / 0.25
-        - jnp.log(2 * jnp.pi * 0.25),
+        log_transition=lambda u, x: (
+            -0.5 * jnp.sum((x - 0.5 * u) ** 2) / 0.25 - jnp.log(2 * jnp.pi * 0.25)
+        ),
         log_observation=lambda x, y: jnp.where(y[0] > 0, -0.5 * (y[0] - x[0]) ** 2, -jnp.inf),
         state_box=psd.Box([-5.0, -5.0], [5.0, 5.0]),
     )

@@ -53,7 +53,7 @@ def cdf(values: PlaneValues, law: Law, coordinate: int, x: np.ndarray) -> Float[
     """P(x_l <= x_k): along lines of one axis in closed form, over them by the rule of the nodes."""
     frame, axis = values.space.frame, law.axes[coordinate]
     dense = np.zeros((law.axes[0].num + 1, law.axes[1].num + 1))
-    dense[law.index[:, 0], law.index[:, 1]] = law.masses
+    dense[law.place[:, 0], law.place[:, 1]] = law.masses
     lines = np.moveaxis(dense, coordinate, 0)
     other = law.axes[1 - coordinate].nodes
     scale, mixed = frame[coordinate, coordinate], frame[coordinate, 1 - coordinate]
@@ -96,13 +96,13 @@ def draw(
 
     `exact`: of a finer lattice, on which the law is evaluated anew.
     """
-    axes, index, masses = law.axes, law.index, law.masses
+    axes, index, masses = law.axes, law.place, law.masses
     if exact:
         mask = law.kept
         for _ in range(_DOUBLINGS):
             axes, mask = children(axes, mask, np.array([a.num > 0 for a in axes]))
         looked = look(values, law.source, law.seen, axes, mask)
-        index = looked.index
+        index = looked.place
         weights = axes[0].weights[index[:, 0]] * axes[1].weights[index[:, 1]]
         masses = np.exp(looked.logs - np.max(looked.logs)) * weights
     picked = index[rng.choice(len(masses), size=num, p=masses / np.sum(masses))]

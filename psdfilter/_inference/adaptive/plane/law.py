@@ -31,7 +31,7 @@ class Law(NamedTuple):
     seen: tuple[Seen, ...]
     log_norm: float
     axes: Axes
-    index: Int[np.ndarray, "n 2"]
+    place: Int[np.ndarray, "n 2"]  # indices of nodes
     log_masses: Float[np.ndarray, " n"]
     shape: Float[np.ndarray, " n"]  # relative error carried
     offset: float
@@ -47,7 +47,7 @@ class Law(NamedTuple):
     @property
     def nodes(self) -> Float[np.ndarray, "n 2"]:
         """Where mass is, in z."""
-        return points_of(self.axes, self.index)
+        return points_of(self.axes, self.place)
 
     @property
     def masses(self) -> Float[np.ndarray, " n"]:
@@ -58,7 +58,7 @@ class Law(NamedTuple):
     def kept(self) -> Bool[np.ndarray, "n m"]:
         """The nodes that hold mass, as a mask of the lattice."""
         out = np.zeros((self.axes[0].num + 1, self.axes[1].num + 1), bool)
-        out[self.index[:, 0], self.index[:, 1]] = True
+        out[self.place[:, 0], self.place[:, 1]] = True
         return out
 
     def archived(self) -> "Law":
@@ -76,13 +76,13 @@ class Law(NamedTuple):
 
     def as_source(self, values: PlaneValues, t: int, row: Inputs) -> Source:
         """The measure that the next transition, into step t, starts from."""
-        i, j = self.index[:, 0], self.index[:, 1]
+        i, j = self.place[:, 0], self.place[:, 1]
         ratios = np.zeros((RATIOS, len(i)))
         for k, place in enumerate((i, j)):
             half, quarter = self.axes[k].companions()
             ratios[HALF[k]], ratios[QUARTER[k]] = half[place], quarter[place]
         ratios[CARRIED] = self.shape
-        ratios[EDGE] = is_edge(self.axes, self.kept)[i, j]
+        ratios[EDGE] = np.asarray(is_edge(self.axes, self.kept))[i, j]
         nodes = self.nodes
         means = values.means(nodes, t, row) if values.space.gaussian else None
         if means is not None:
@@ -103,9 +103,9 @@ class Looked(NamedTuple):
     """Values at nodes of a lattice: log of the unnormalised law, and companions over p."""
 
     axes: Axes
-    index: Int[np.ndarray, "n 2"]
+    place: Int[np.ndarray, "n 2"]  # indices of nodes
     logs: Float[np.ndarray, " n"]
-    ratios: Float[np.ndarray, "6 n"]
+    ratios: Float[np.ndarray, "r n"]
 
 
 def look(
@@ -183,12 +183,12 @@ def law_of(
     """
     with np.errstate(divide="ignore"):
         log_weights = [np.log(axis.weights) for axis in looked.axes]
-    i, j = looked.index[:, 0], looked.index[:, 1]
+    i, j = looked.place[:, 0], looked.place[:, 1]
     log_masses = looked.logs + log_weights[0][i] + log_weights[1][j]
     there = np.isfinite(log_masses)
     if not np.any(there):
         return nowhere(source, seen, looked, depth)
-    index, ratios = looked.index[there], looked.ratios[:, there]
+    index, ratios = looked.place[there], looked.ratios[:, there]
     log_masses = log_masses[there]
     peak = float(np.max(log_masses))
     log_norm = peak + float(np.log(np.sum(np.exp(log_masses - peak))))
@@ -218,11 +218,9 @@ def law_of(
     )
 
 
-def nowhere(
-    source: Source | None, seen: tuple[Seen, ...], looked: Looked, depth: float
-) -> Law:
+def nowhere(source: Source | None, seen: tuple[Seen, ...], looked: Looked, depth: float) -> Law:
     """No mass was found."""
-    middle = points_of(looked.axes, looked.index[:1])[0]
+    middle = points_of(looked.axes, looked.place[:1])[0]
     return atom(middle)._replace(
         source=source, seen=seen, log_norm=-np.inf, code=_results.NO_MASS, depth=depth
     )

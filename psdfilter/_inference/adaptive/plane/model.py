@@ -1,37 +1,26 @@
 """The learned model of a state of two coordinates: nothing is fitted, every step is controlled."""
 
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from .... import _results
-from ...._checks import is_traced
 from ...._statespace.model import (
     Inputs,
-    StateSpaceModel,
     log_observation_grid,
     observation_box,
 )
-from ...ability import Ability
-from ...compiled import remembered
 from ...laws import AbstractLaws
-from ...model import AbstractModel
-from ...nodes.engine import Nodes
-from ...nodes.model import NodesModel
 from ...observed import GridLaws, observation_grid
-from ...report import Report
 from ...series import Series
 from ...trace import Ahead, Moved, Observation, Seen, Smoothing, Trace
+from ..base import AbstractAdaptive, refuse_tracing
 from ..drawing import generator
 from ..hosted import Step
-from ..model import ABILITIES
-from ..model import _refuse_tracing as refuse_tracing
-from ..trace import AdaptivePlan
 from . import answers
 from .chain import Chain, Link, extended, started
 from .density import PlaneDensity
@@ -40,7 +29,6 @@ from .law import Law
 from .laws import PlaneLaws
 from .smooth import draw_paths, forecast, smoothed
 from .values import PlaneValues
-
 
 # tol over what one step may spend: a filter forgets most of it in a few steps.
 SHARE = 4.0
@@ -57,61 +45,13 @@ class Row(NamedTuple):
     covariance: Float[np.ndarray, "2 2"]
 
 
-class PlaneModel(AbstractModel):
+class PlaneModel(AbstractAdaptive):
     """Lattices that are chosen anew at every step, where the law is and as close as it asks for.
 
     Values of Q and G are exact; the error of every step is estimated and held to the tolerance.
     Traced series (under `jit`, `vmap` or `grad`) are filtered on a fixed plan, by the engine
     "nodes".
     """
-
-    engine: ClassVar[str] = "adaptive"
-    ssm: StateSpaceModel
-    plan: AdaptivePlan = eqx.field(static=True)
-    report: Report = eqx.field(static=True)
-
-    @property
-    def dim(self) -> int:
-        """Two."""
-        return self.ssm.dim
-
-    @property
-    def num_observed(self) -> int | None:
-        """Number of coordinates of an observation, if a box or a sampler tells."""
-        return self.ssm.num_observed
-
-    @property
-    def abilities(self) -> frozenset[Ability]:
-        """Laws of y, and observations with gaps, only where the box of y is known."""
-        missing = set()
-        if self.ssm.observation_box is None:
-            missing.add(Ability.OBSERVED_LAWS)
-        if not self.ssm.marginalizes_missing:
-            missing.add(Ability.PARTLY_MISSING)
-        return ABILITIES - missing
-
-    def why_not(self, ability: Ability) -> str | None:
-        """The box of y is what is missing."""
-        if ability is Ability.OBSERVED_LAWS:
-            return (
-                f"{ability} needs observation_box: say where y lives, "
-                "StateSpaceModel(..., observation_box=psdfilter.Box(lower, upper))"
-            )
-        return None
-
-    def fixed(self) -> NodesModel:
-        """The model on a fixed plan, learned when it is first asked for."""
-        ssm, tol = self.ssm, self.report.tol
-
-        def make() -> NodesModel:
-            with jax.ensure_compile_time_eval():
-                return Nodes().learn(ssm, tol, reason="series that are traced")
-
-        return remembered(self, NodesModel, make)
-
-    def sized(self, series: Series) -> AbstractModel:
-        """Itself; for a traced series the model on a fixed plan."""
-        return self.fixed() if is_traced((series.ys, series.steps, series.rows)) else self
 
     @property
     def _values(self) -> PlaneValues:
@@ -174,7 +114,7 @@ class PlaneModel(AbstractModel):
     def run(self, series: Series, keep: bool) -> Trace:
         """The filter of a series."""
         ys, steps, hops = (np.asarray(a) for a in (series.ys, series.steps, series.hops))
-        start = chain = started(self._values, self._target)
+        start = last = chain = started(self._values, self._target)
         done: list[Link] = []
         rows: list[Row] = []
         for k in range(len(ys)):
@@ -216,7 +156,9 @@ class PlaneModel(AbstractModel):
         for k, link in enumerate(chain.links):
             first = link.step.t - link.step.hops + 1
             times = [(first + i, series.row(k)) for i in range(link.step.hops)]
-            laws.append(forecast(self._values, before, times, self._target)[-1] if times else before)
+            laws.append(
+                forecast(self._values, before, times, self._target)[-1] if times else before
+            )
             before = link.law
         return PlaneLaws(self.ssm, laws)
 
@@ -231,14 +173,6 @@ class PlaneModel(AbstractModel):
         return Smoothing(
             mean, covariance, PlaneLaws(self.ssm, laws, filtered, after), "backward sums"
         )
-
-    def pair_law(self, series: Series, trace: Trace, laws: AbstractLaws, t: int) -> Array:
-        """On a fixed plan."""
-        del trace, laws
-        fixed = self.fixed()
-        trace = fixed.run(series, True)
-        again = fixed.smooth(series, trace, None, True).laws
-        return fixed.pair_law(series, trace, again, t)
 
     def paths(
         self, series: Series, trace: Trace, key: PRNGKeyArray, num: int
@@ -270,17 +204,6 @@ class PlaneModel(AbstractModel):
             table = log_observation_grid(self.ssm, x, nodes, steps[k], row)
             values.append(jnp.asarray(law.masses) @ jnp.exp(table))
         return GridLaws.of(box, jnp.stack(values))
-
-    def transforms(self, series: Series, trace: Trace) -> Float[Array, " t"]:
-        """By the distribution functions of the laws of y."""
-        if series.ys.shape[1] != 1:
-            raise ValueError(
-                f"the probability transform needs a scalar y, got {series.ys.shape[1]} coordinates"
-            )
-        laws = self.observed(self.predicted(series, trace), series.steps, series.rows)
-        ys = jnp.asarray(series.ys)
-        levels = laws.cdfs(jnp.where(jnp.isnan(ys), laws.mean, ys))[:, 0]
-        return jnp.where(jnp.isnan(ys[:, 0]), jnp.nan, levels)
 
 
 def _moments(values: PlaneValues, laws: Sequence[Law]) -> tuple[Array, Array]:

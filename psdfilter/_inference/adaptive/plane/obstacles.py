@@ -15,7 +15,11 @@ def plane_obstacle(ssm: StateSpaceModel) -> str | None:
     start = plane_values(ssm).space.start
     if start is None:
         return None
-    if np.any(start.sd == 0) and np.any(start.sd > 0) and abs(plane_values(ssm).space.frame[1, 0]) > 0:
+    if (
+        np.any(start.sd == 0)
+        and np.any(start.sd > 0)
+        and abs(plane_values(ssm).space.frame[1, 0]) > 0
+    ):
         return "P0 is singular along an axis that the noise mixes with the other"
     # Nodes one deviation of the noise apart.
     nodes = float(np.prod(np.maximum(_REACH * start.sd, 1.0)))

@@ -33,7 +33,7 @@ def _back(values: PlaneValues, law: Law, hops: int, before: Law) -> Law:
     omega = law.masses
     steps = sources_of(law, hops)
     last, nodes = steps[-1]
-    if len(last.nodes) != len(before.index):
+    if len(last.nodes) != len(before.place):
         # The law before was refined since.
         steps[-1] = before.as_source(values, last.t, last.row), nodes
     for source, nodes in steps:

@@ -20,7 +20,7 @@ from .axes import (
     upper_bound,
 )
 from .law import Law, Looked, law_of, look, own_errors
-from .sums import HALF, Source
+from .sums import HALF, SPARSE, Source
 from .values import PlaneValues, Space
 
 # Intervals of a first look at a law: a quarter of them is the coarsest of three lattices.
@@ -30,7 +30,7 @@ _MOST_HINTED = 64
 # Those of a first look at a box, of which nobody knows where in it the law is.
 _FIRST_OF_BOX = 32
 # Most nodes of a lattice, of those that hold mass, and most terms of a sum: a step of seconds.
-MOST_CELLS, MOST_NODES, MOST_TERMS = 2_000_000, 20_000, 1e9
+MOST_CELLS, MOST_NODES, MOST_TERMS = 2_000_000, 20_000, 3e9
 # Nodes above which a law is first looked for with a quarter of them.
 _MANY = 1000
 # Half of the nodes are enough for the next law if half of those before erred by no more than this
@@ -120,13 +120,16 @@ def build(
     axes = first_axes(values.space, source, wanted.depth, (0, 0) if old is None else old.hint)
     mask = np.ones(shape_of(axes), bool)
     rough = None if source is None else thinned(source)
+    looked, settled = None, False
     for _ in range(_LOOKS):
         looked = look(values, rough or source, seen, axes, mask)
         dense = _dense(looked)
         top = float(np.max(looked.logs))
         if not np.isfinite(top):
-            if np.prod(shape_of(axes)) > _BELIEVED:
+            settled = rough is None and np.prod(shape_of(axes)) > _BELIEVED
+            if settled:
                 break
+            rough = None
             axes, mask = children(axes, mask, _several(axes))
             continue
         keep = mask & (upper_bound(dense, mask) > top - wanted.depth)
@@ -137,7 +140,7 @@ def build(
             continue
         if old is not None and rough is None:
             finer = _finer_old(values, old, looked, wanted.target)
-            if finer is not None and _terms(finer, axes) <= MOST_TERMS:
+            if finer is not None and not _too_large(values, len(finer.place), axes, mask):
                 old, source = finer, finer.as_source(values, *step)
                 # What these sums needed those of the next step will need.
                 if _at_least(axes, old.axes) != axes:
@@ -148,13 +151,18 @@ def build(
         if np.max(errors) > 0.5 * wanted.target:
             want = (errors > 0.25 * wanted.target) & _several(axes)
             bigger, inside = children(axes, dilated(keep), want)
-            if not _too_large(old, bigger, inside):
+            if not _too_large(values, 1 if old is None else len(old.place), bigger, inside):
                 axes, mask = bigger, inside
                 continue
-        if rough is None:
+        settled = rough is None
+        if settled:
             break
         rough, mask = None, dilated(keep)
+    assert looked is not None
     law = _finished(source, seen, looked, wanted)
+    if not settled:
+        # No lattice was found that holds the law: nothing is known of the error.
+        law = law._replace(sampling=2.0)
     return old, law._replace(hint=_hint(law, old, looked, wanted.target))
 
 
@@ -194,22 +202,16 @@ def _several(axes: Axes) -> Bool[np.ndarray, " 2"]:
 
 def _dense(looked: Looked) -> Float[np.ndarray, "n m"]:
     out = np.full(shape_of(looked.axes), -np.inf)
-    out[looked.index[:, 0], looked.index[:, 1]] = looked.logs
+    out[looked.place[:, 0], looked.place[:, 1]] = looked.logs
     return out
 
 
-def _terms(old: Law | None, axes: Axes) -> float:
-    num = 1 if old is None else len(old.index)
-    return float(num) * (axes[0].num + 1) * (axes[1].num + 1)
-
-
-def _too_large(old: Law | None, axes: Axes, inside: np.ndarray) -> bool:
-    cells = (axes[0].num + 1) * (axes[1].num + 1)
-    return bool(
-        cells > MOST_CELLS
-        or np.count_nonzero(inside) > MOST_NODES
-        or _terms(old, axes) > MOST_TERMS
-    )
+def _too_large(values: PlaneValues, terms: int, axes: Axes, inside: np.ndarray) -> bool:
+    """Whether sums of so many terms at the nodes of a lattice would take too long."""
+    cells, nodes = (axes[0].num + 1) * (axes[1].num + 1), int(np.count_nonzero(inside))
+    # Of products of matrices, or of single pairs.
+    each = min(cells, nodes / SPARSE) if values.space.separable else nodes / SPARSE
+    return bool(cells > MOST_CELLS or nodes > MOST_NODES or terms * each > MOST_TERMS)
 
 
 def _sampling(axes: Axes, dense: np.ndarray, top: float) -> Float[np.ndarray, " 2"]:
@@ -258,13 +260,13 @@ def _shares(looked: Looked) -> Float[np.ndarray, " n"]:
     top = float(np.max(looked.logs))
     if not np.isfinite(top):
         return np.zeros(len(looked.logs))
-    weights = lattice_weights(looked.axes)[looked.index[:, 0], looked.index[:, 1]]
+    weights = lattice_weights(looked.axes)[looked.place[:, 0], looked.place[:, 1]]
     masses = np.exp(looked.logs - top) * weights
     return masses / max(float(np.sum(masses)), 1e-300)
 
 
 def _finer_old(values: PlaneValues, old: Law, looked: Looked, target: float) -> Law | None:
-    """The old law on more nodes, along the axes where the sums over it miss; None if they do not."""
+    """The old law on more nodes along the axes where sums over it miss; None if they do not."""
     errors = own_errors(looked.ratios) @ _shares(looked)
     want = (errors > 0.25 * target) & _several(old.axes)
     if np.max(errors) <= 0.5 * target or not np.any(want):
@@ -275,26 +277,22 @@ def _finer_old(values: PlaneValues, old: Law, looked: Looked, target: float) -> 
 def refined(values: PlaneValues, law: Law, want: Bool[np.ndarray, " 2"]) -> Law | None:
     """The same law on twice the nodes; None if there is no room."""
     axes, mask = children(law.axes, law.kept, want)
-    sums = 1 if law.source is None else len(law.source.nodes)
-    cells = (axes[0].num + 1) * (axes[1].num + 1)
-    if np.count_nonzero(mask) > MOST_NODES or cells > MOST_CELLS or sums * cells > MOST_TERMS:
+    if _too_large(values, 1 if law.source is None else len(law.source.nodes), axes, mask):
         return None
     looked = look(values, law.source, law.seen, axes, mask)
     again = law_of(law.source, law.seen, looked, law.sampling, law.depth)
     return again._replace(before=law.before) if again.code == _results.OK else None
 
 
-def _finished(
-    source: Source | None, seen: tuple[Seen, ...], looked: Looked, wanted: Wanted
-) -> Law:
+def _finished(source: Source | None, seen: tuple[Seen, ...], looked: Looked, wanted: Wanted) -> Law:
     """The law of the last look, on the nodes that hold mass."""
     top = float(np.max(looked.logs))
     if not np.isfinite(top):
         return law_of(source, seen, looked, 0.0, wanted.depth)
     stay = looked.logs > top - wanted.depth
-    weights = lattice_weights(looked.axes)[looked.index[:, 0], looked.index[:, 1]]
+    weights = lattice_weights(looked.axes)[looked.place[:, 0], looked.place[:, 1]]
     masses = np.exp(looked.logs - top) * weights
     dropped = float(np.sum(masses[~stay]) / np.sum(masses))
     sampling = float(np.sum(_sampling(looked.axes, _dense(looked), top))) + dropped
-    kept = Looked(looked.axes, looked.index[stay], looked.logs[stay], looked.ratios[:, stay])
+    kept = Looked(looked.axes, looked.place[stay], looked.logs[stay], looked.ratios[:, stay])
     return law_of(source, seen, kept, sampling, wanted.depth)

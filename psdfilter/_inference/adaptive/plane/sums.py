@@ -16,7 +16,7 @@ HALF, QUARTER, CARRIED, EDGE = (0, 1), (2, 3), 4, 5
 RATIOS = 6
 # Single pairs of nodes are summed instead of whole matrices if fewer nodes than this share of the
 # matrix are wanted: measured, a pair costs about fifty times an entry of a product.
-_SPARSE = 0.02
+SPARSE = 0.02
 
 
 class Source(NamedTuple):
@@ -58,7 +58,7 @@ def on_lattice(
     source: Source,
     axes: tuple[np.ndarray, np.ndarray],
     index: Int[np.ndarray, "a 2"],
-) -> tuple[Float[np.ndarray, " a"], Float[np.ndarray, "6 a"]]:
+) -> tuple[Float[np.ndarray, " a"], Float[np.ndarray, "r a"]]:
     """log p and its companions over p, at nodes of a lattice."""
     if not values.space.separable:
         points = np.stack([axes[0][index[:, 0]], axes[1][index[:, 1]]], axis=1)
@@ -68,8 +68,7 @@ def on_lattice(
     left, up = _shifted(first)
     right, over = _shifted(second)
     i, j = index[:, 0], index[:, 1]
-    groups = _groups(source.ratios)
-    sparse = len(index) < _SPARSE * len(axes[0]) * len(axes[1])
+    sparse = len(index) < SPARSE * len(axes[0]) * len(axes[1])
     total, ratios = np.zeros(len(index)), np.zeros((RATIOS, len(index)))
 
     def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -77,7 +76,10 @@ def on_lattice(
             return np.einsum("ma,ma->a", a[:, i], b[:, j])
         return (a.T @ b)[i, j]
 
-    for rows in groups:
+    if len(source.ratios) == 0:
+        with np.errstate(divide="ignore"):
+            return np.log(product(left, right)) + up[i] + over[j], ratios[:0]
+    for rows in _groups(source.ratios):
         part = product(left[rows], right[rows])
         total += part
         ratios[:4] += source.ratios[:4, rows[0], None] * part[None, :]

@@ -1,0 +1,116 @@
+"""What learned models of the adaptive engine share, on a line and in the plane."""
+
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..._checks import is_traced
+from ..._statespace.model import StateSpaceModel
+from ..ability import Ability
+from ..compiled import remembered
+from ..laws import AbstractLaws
+from ..model import AbstractModel
+from ..nodes.engine import Nodes
+from ..nodes.model import NodesModel
+from ..report import Report
+from ..series import Series
+from ..trace import Trace
+from .known import known_width
+from .trace import AdaptivePlan
+
+ABILITIES = frozenset(
+    {
+        Ability.INPUTS,
+        Ability.PARTLY_MISSING,
+        Ability.SMOOTHER,
+        Ability.LAG,
+        Ability.SMOOTHED_SUMMARIES,
+        Ability.PAIRS,
+        Ability.OBSERVED_LAWS,
+        Ability.ERRORS,
+        Ability.CERTIFICATE,
+    }
+)
+
+
+class AbstractAdaptive(AbstractModel):
+    """Nothing is fitted: a state-space model, and what its steps are held to."""
+
+    engine: ClassVar[str] = "adaptive"
+    ssm: StateSpaceModel
+    plan: AdaptivePlan = eqx.field(static=True)
+    report: Report = eqx.field(static=True)
+
+    @property
+    def dim(self) -> int:
+        """Number of coordinates of the state."""
+        return self.ssm.dim
+
+    @property
+    def num_observed(self) -> int | None:
+        """Number of coordinates of an observation, if a box or a sampler tells."""
+        return known_width(self.ssm)
+
+    @property
+    def abilities(self) -> frozenset[Ability]:
+        """Laws of y, and observations with gaps, only where the box of y is known."""
+        missing = set()
+        if self.ssm.observation_box is None:
+            missing.add(Ability.OBSERVED_LAWS)
+        if not self.ssm.marginalizes_missing:
+            missing.add(Ability.PARTLY_MISSING)
+        return ABILITIES - missing
+
+    def why_not(self, ability: Ability) -> str | None:
+        """The box of y is what is missing."""
+        if ability is Ability.OBSERVED_LAWS:
+            return (
+                f"{ability} needs observation_box: say where y lives, "
+                "StateSpaceModel(..., observation_box=psdfilter.Box(lower, upper))"
+            )
+        return None
+
+    def fixed(self) -> NodesModel:
+        """The model on a fixed plan, learned when it is first asked for."""
+        ssm, tol = self.ssm, self.report.tol
+
+        def make() -> NodesModel:
+            with jax.ensure_compile_time_eval():
+                return Nodes().learn(ssm, tol, reason="series that are traced")
+
+        return remembered(self, NodesModel, make)
+
+    def sized(self, series: Series) -> AbstractModel:
+        """Itself; for a traced series the model on a fixed plan."""
+        return self.fixed() if is_traced((series.ys, series.steps, series.rows)) else self
+
+    def pair_law(self, series: Series, trace: Trace, laws: AbstractLaws, t: int) -> Array:
+        """On a fixed plan."""
+        del trace, laws
+        fixed = self.fixed()
+        trace = fixed.run(series, True)
+        again = fixed.smooth(series, trace, None, True).laws
+        return fixed.pair_law(series, trace, again, t)
+
+    def transforms(self, series: Series, trace: Trace) -> Float[Array, " t"]:
+        """By the distribution functions of the laws of y."""
+        if series.ys.shape[1] != 1:
+            raise ValueError(
+                f"the probability transform needs a scalar y, got {series.ys.shape[1]} coordinates"
+            )
+        laws = self.observed(self.predicted(series, trace), series.steps, series.rows)
+        ys = jnp.asarray(series.ys)
+        levels = laws.cdfs(jnp.where(jnp.isnan(ys), laws.mean, ys))[:, 0]
+        return jnp.where(jnp.isnan(ys[:, 0]), jnp.nan, levels)
+
+
+def refuse_tracing(parts: Any) -> None:
+    """Steps look at numbers."""
+    if is_traced(parts):
+        raise ValueError(
+            'online steps of engine "adaptive" look at every step and cannot be traced: learn with '
+            'engine="nodes" for steps under jit, vmap or scan'
+        )

@@ -1,0 +1,154 @@
+"""One pass through rows: the compiled scan as far as it goes, robust steps where it misses.
+
+Whole series and single steps go the same way: a pass can stop after any row and go on from there.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .backtrack import robust_step
+from .fast import Nodes, Settings, run_fast
+from .hosted import LENGTHS, Outcome, Series
+from .reach import Frame
+from .rules import scan_rule
+from .scanned import Scanned, Stretch
+from .state import Law, evaluate
+from .tables import CompiledValues, Values
+from .trace import AdaptivePlan
+
+# Robust steps before the scan is tried again: doubled each time that it soon fails again.
+_FIRST_CHUNK, _LAST_CHUNK = 2, 64
+# How much smaller the errors of steps are in a pass made again, if they add up to more than tol.
+# One more halving of a panel takes off far more.
+FINER = 8.0
+
+
+class Pace(NamedTuple):
+    """How a pass goes on.
+
+    Attributes:
+        level: which capacity the scan has.
+        chunk: robust steps when the scan misses.
+        left: robust steps before the scan is tried again.
+        scanned: steps of the scan since the last robust one.
+    """
+
+    level: int = 0
+    chunk: int = _FIRST_CHUNK
+    left: int = 0
+    scanned: int = 0
+
+
+class Past(NamedTuple):
+    """Rows that are done: the law before them, their outcomes, and how to go on."""
+
+    start: Law
+    outcomes: list[Outcome | Scanned]
+    pace: Pace = Pace()
+
+    @property
+    def law(self) -> Law:
+        """The law after the last row."""
+        return self.outcomes[-1].law if self.outcomes else self.start
+
+
+class Kit(NamedTuple):
+    """What all steps of a pass share."""
+
+    values: Values
+    frame: Frame
+    plan: AdaptivePlan
+    target: float  # error of one step
+
+
+def go_on(kit: Kit, series: Series, past: Past) -> Past:
+    """All rows of the series that are not done yet; earlier ones may come out refined."""
+    past = past._replace(outcomes=list(past.outcomes))
+    while len(past.outcomes) < series.num:
+        if past.pace.left == 0:
+            past = past._replace(pace=_scan_on(kit, series, past))
+            continue
+        done = past.start, past.outcomes
+        start = robust_step(kit.values, kit.frame, series.step, done, kit.target)
+        past = Past(start, past.outcomes, past.pace._replace(left=past.pace.left - 1))
+    return past
+
+
+def _scan_on(kit: Kit, series: Series, past: Past) -> Pace:
+    """Rows by the scan, added to the outcomes; if it misses, how many robust steps to make."""
+    outcomes, pace, law = past.outcomes, past.pace, past.law
+    first, chunk = len(outcomes), past.pace.chunk
+    stop = min(series.stretch(first), first + LENGTHS[-1])
+    if isinstance(kit.values, CompiledValues) and stop > first and law.nodes.size > 1:
+        capacity = kit.plan.capacities[pace.level]
+        outcomes += _fast_stretch(kit.values, kit, Part(series, first, stop), law, capacity)
+        scanned = pace.scanned + len(outcomes) - first
+        if len(outcomes) == stop:
+            return pace._replace(scanned=scanned)
+        if pace.level + 1 < len(kit.plan.capacities):
+            return pace._replace(level=pace.level + 1, scanned=scanned)
+        chunk = _FIRST_CHUNK if scanned > chunk else min(2 * chunk, _LAST_CHUNK)
+    if outcomes and not outcomes[-1].law.has_panels:
+        # Nodes of the scan cannot be refined: the last step is made again.
+        del outcomes[-1]
+    return Pace(0, chunk, chunk, 0)
+
+
+class Part(NamedTuple):
+    """Rows of a series that come one transition apart."""
+
+    series: Series
+    first: int
+    stop: int
+
+
+def _fast_stretch(
+    values: CompiledValues, kit: Kit, part: Part, law: Law, capacity: int
+) -> list[Scanned]:
+    """Steps of the compiled scan from a law on, up to the first that misses."""
+    (series, first, stop), frame, target = part, kit.frame, kit.target
+    bounded = bool(np.isfinite(frame.lower) or np.isfinite(frame.upper))
+    nodes = _on_scan(values, law, capacity, target, bounded)
+    if nodes is None:
+        return []
+    settings = Settings(
+        np.asarray(frame.lower),
+        np.asarray(frame.upper),
+        np.asarray(3.0 + np.sqrt(2 * np.log(10 / target))),
+        np.asarray(np.log(1e4 / target)),
+        np.asarray(2 * target),
+        np.asarray(kit.plan.tol),
+    )
+    parts = values.dynamic, values.static
+    outs = run_fast(parts, nodes, series.padded(first, stop), settings, bounded)
+    outs = jax.tree.map(np.asarray, outs)
+    good = outs.good[: stop - first]
+    count = len(good) if good.all() else int(np.argmin(good))
+    stretch = Stretch(outs, nodes, frame, series, first, target)
+    return [Scanned(stretch, k) for k in range(count)]
+
+
+def _carry(x: np.ndarray, log_v: np.ndarray, carried: np.ndarray) -> Nodes:
+    return Nodes(jnp.asarray(x), jnp.asarray(log_v), jnp.asarray(carried))
+
+
+def _on_scan(values: Values, law: Law, num: int, target: float, bounded: bool) -> Nodes | None:
+    """A law on the nodes of the scan; None if they do not hold it."""
+    rule = scan_rule(num, bounded)
+    if not law.has_panels and len(law.nodes) == num:
+        return _carry(law.nodes, law.log_masses, law.ratios[2])
+    low, high = law.nodes[0], law.nodes[-1]
+    if law.has_panels:
+        low, high = law.lower[0], law.upper[-1]
+    width = high - low
+    x = low + width * rule.nodes
+    logs, carried = evaluate(values, law, x)
+    masses = rule.weights[0] * width * np.exp(logs)
+    total = float(np.sum(masses))
+    if not abs(total - 1) < 4 * target:
+        return None
+    with np.errstate(divide="ignore"):
+        return _carry(x, np.log(masses / total), carried)
