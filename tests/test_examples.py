@@ -10,7 +10,13 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 @pytest.mark.parametrize(
-    "name", ["demo", "filter", pytest.param("tracking", marks=pytest.mark.slow)]
+    "name",
+    [
+        "demo",
+        "filter",
+        pytest.param("algorithms", marks=pytest.mark.slow),
+        pytest.param("tracking", marks=pytest.mark.slow),
+    ],
 )
 def test_an_example_runs(name, tmp_path):
     done = subprocess.run(

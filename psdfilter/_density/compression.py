@@ -140,7 +140,7 @@ def _truncate(f: GaussianPSD, rank: int, box: Box | None) -> tuple[GaussianPSD, 
     values, vectors = jnp.linalg.eigh(gram)
     kept = vectors[:, ::-1][:, :rank]
     lost = jnp.sum(jnp.clip(values[: f.rank - rank], 0.0)) * jnp.exp(pairs.log_scale + f.log_scale)
-    return eqx.tree_at(lambda m: m.factor, f, f.factor @ kept), lost
+    return GaussianPSD(f.anchors, f.factor @ kept, f.precision, f.log_scale), lost
 
 
 @eqx.filter_jit

@@ -38,7 +38,7 @@ from .mass import (
     scaled,
     verified_model,
 )
-from .psd import GaussianPSD
+from .psd import GaussianPSD, ProductPSD
 from .rounding import COSTLY, relative_error, require_digits, settle
 
 
@@ -329,6 +329,9 @@ def filter_step(
     at = _as_values("y", y, len(seen_axes))
     Q, G, f, at, domain = verified(Q=Q, G=G, f=f, y=at, box=domain)
     seen = _with_density(_partial(G, seen_axes, state, at))
-    joint = _multiplied(_moved(Q, f, domain), seen, _leading_axes(len(state), len(state)))
+    moved = _moved(Q, f, domain)
+    joint = _multiplied(moved, seen, _leading_axes(len(state), len(state)))
+    if isinstance(moved, GaussianPSD) and isinstance(seen, GaussianPSD):
+        joint = ProductPSD.of(joint, moved, seen)  # pyright: ignore[reportArgumentType]
     log_mass = positive_mass(joint, domain)
     return scaled(joint, -log_mass), log_mass

@@ -180,6 +180,47 @@ class GaussianPSD(AbstractFactored):
         return jnp.sum(jnp.square(g)), self.log_scale - 2 * distance
 
 
+class ProductPSD(GaussianPSD):
+    """A `GaussianPSD` that is f g, and remembers f and g: what a step of the filter gives.
+
+    Expanded, the terms of f and those of g cancel together, and the rounding of a value is the
+    product of two condition numbers. Values are therefore taken of f and of g, one after the other,
+    and their roundings add up. All operations take the expanded fields for what they are; one that
+    replaces `anchors`, `factor` or `precision` has to make a `GaussianPSD`.
+    """
+
+    left: GaussianPSD
+    right: GaussianPSD
+
+    @staticmethod
+    def of(expanded: GaussianPSD, left: GaussianPSD, right: GaussianPSD) -> "ProductPSD":
+        """The product of two models, given its expansion."""
+        # The scale of the product is its own, so that it can be changed like any other.
+        parts = (
+            eqx.tree_at(lambda m: m.log_scale, part, jnp.zeros_like(part.log_scale))
+            for part in (left, right)
+        )
+        fields = (expanded.anchors, expanded.factor, expanded.precision, expanded.log_scale)
+        return ProductPSD(*fields, *parts)
+
+    def __init__(
+        self,
+        anchors: Numbers | TensorGrid,
+        factor: Numbers,
+        precision: Numbers,
+        log_scale: Numbers,
+        left: GaussianPSD,
+        right: GaussianPSD,
+    ):
+        super().__init__(anchors, factor, precision, log_scale)
+        self.left, self.right = left, right
+
+    def _scaled_value(self, x: Float[Array, " d"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        one, of_one = self.left._scaled_value(x)
+        other, of_other = self.right._scaled_value(x)
+        return one * other, self.log_scale + of_one + of_other
+
+
 def as_precision(name: str, precision: Numbers, dim: int) -> Float[Array, " d"]:
     """`precision` as `dim` positive numbers; a single number serves every axis."""
     eta = as_floats(name, precision)

@@ -25,7 +25,7 @@ from .anchors import TensorGrid, expand, num_points, shifted_feature_product
 from .box import Box
 from .diagonal import keep_axes, split_grid
 from .generalized import GeneralizedGaussianPSD, PairwiseGaussianPSD, log_components, pairwise
-from .psd import GaussianPSD
+from .psd import GaussianPSD, ProductPSD
 from .rounding import UNIT, Plan, plan_nodes
 from .support import effective_box
 
@@ -60,6 +60,12 @@ class NodeValues(NamedTuple):
 
 
 def _value_and_bound(f: Squares, x: Float[Array, " d"]) -> tuple[Array, Array, Array]:
+    if isinstance(f, ProductPSD):
+        one, of_one, scale_one = _value_and_bound(f.left, x)
+        other, of_other, scale_other = _value_and_bound(f.right, x)
+        # Relative errors sqrt(bound / value) of the two add up.
+        bound = jnp.square(jnp.sqrt(of_one * other) + jnp.sqrt(of_other * one))
+        return one * other, jax.lax.stop_gradient(bound), f.log_scale + scale_one + scale_other
     both = jnp.concatenate([f.factor, jnp.abs(f.factor)], axis=1)
     if isinstance(f, GaussianPSD):
         g, distance = shifted_feature_product(f.anchors, f.precision, both, x)
@@ -75,7 +81,8 @@ def _value_and_bound(f: Squares, x: Float[Array, " d"]) -> tuple[Array, Array, A
 def values_at_nodes(f: Squares, plan: Plan) -> NodeValues:
     """f at the nodes of a rule, as squares."""
     nodes, weights = gauss_legendre(plan.room.lower, plan.room.upper, plan.counts)
-    block = max(32, _POINTS_AT_A_TIME // f.order)
+    width = f.left.order + f.right.order if isinstance(f, ProductPSD) else f.order
+    block = max(32, _POINTS_AT_A_TIME // width)
     values = jax.lax.map(lambda z: _value_and_bound(f, z), nodes, batch_size=block)
     return NodeValues(nodes, jnp.log(weights), *values)
 
@@ -242,11 +249,12 @@ def _probe(
 ) -> tuple[Float[Array, ""], Float[Array, " k"]]:
     """Relative error over the probes, and the values there.
 
-    Three sources: values of f at the nodes, sums over anchors (their absolute values are `sizes`),
-    and the rotation of the columns, whose error is u |L|_F in the norm.
+    Three sources: values of f at the nodes; columns, each entry of which has a rounding of its own,
+    u `sizes`, so that over the anchors they add up like independent numbers; and the rotation of
+    the columns, whose error is u |L|_F in the norm.
     """
     roots = jnp.einsum("km,mnr->knr", kernel, columns)
-    bounds = jnp.einsum("km,mnr->knr", kernel, sizes)
+    bounds = jnp.sqrt(jnp.einsum("km,mnr->knr", jnp.square(kernel), jnp.square(sizes)))
     squares = jnp.square(roots)
     values = jnp.sum(squares, axis=(1, 2))
     inner = jnp.sum(squares * node_errors[None, :, None])

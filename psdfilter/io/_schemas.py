@@ -51,6 +51,10 @@ SCHEMAS = {
             "psd", "_density.psd", "GaussianPSD", "anchors", "factor", "precision", "log_scale"
         ),
         _schema(
+            "product psd", "_density.psd", "ProductPSD",
+            "anchors", "factor", "precision", "log_scale", "left", "right",
+        ),
+        _schema(
             "generalized psd", "_density.generalized", "GeneralizedGaussianPSD",
             "factor", "precision", "linear", "offset", "log_scale",
         ),
@@ -261,9 +265,9 @@ SCHEMAS = {
 
 # What a user may pass to `save`; the other kinds are parts of these.
 KINDS = (
-    "box", "grid", "psd", "generalized psd", "pairwise psd", "blocks", "filter state",
-    "adaptive model", "plane model", "model on nodes", "closed model", "exact model",
-    "linearized mixture", "sensor mixture", "free model",
+    "box", "grid", "psd", "product psd", "generalized psd", "pairwise psd", "blocks",
+    "filter state", "adaptive model", "plane model", "model on nodes", "closed model",
+    "exact model", "linearized mixture", "sensor mixture", "free model",
 )  # fmt: skip
 
 # (kind, version in a file) -> what makes the parts of the next version.

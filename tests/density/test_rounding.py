@@ -301,3 +301,41 @@ def test_algorithm_two_as_printed(fit):
 def test_the_table_of_algorithm_two(fit, eta, ridge, num, seed):
     right, loop = filter_sine_map(fit, num, seed, eta, ridge, 50)
     assert loop is None or loop <= 1.2 * right
+
+
+def test_a_step_keeps_the_digits_of_its_factors():
+    """Expanded, the product of two models with six digits less each would have three left."""
+    rng = np.random.default_rng(8)
+    anchors, eta = rng.uniform(-1, 1, (14, 2)), np.array([2.0, 2.0])
+    Q = psd.GaussianPSD(anchors, cancelling(rng, anchors, eta, 1e7), eta)
+    other = rng.uniform(-1, 1, (14, 2))
+    G = psd.GaussianPSD(other, cancelling(rng, other, eta, 1e7), eta)
+    f = psd.normalize(psd.GaussianPSD([[0.2]], [1.0], 1.0), UNIT)
+    expected = np.asarray(f(POINTS), dtype=LONG)
+    moves = root_at(Q, NODES, NODES) ** 2
+    for y in (0.1, -0.3, 0.6):
+        f, _ = psd.filter_step(Q, G, f, y, UNIT)
+        expected = (WEIGHTS * expected) @ moves
+        expected = expected * root_at(G, NODES, np.array([y], dtype=LONG))[:, 0] ** 2
+        expected = expected / (WEIGHTS @ expected)
+        assert isinstance(f, psd.GaussianPSD)
+        assert f.order == Q.order * G.order
+        assert float(WEIGHTS @ np.abs(np.asarray(f(POINTS)) - expected)) < 1e-7
+        np.testing.assert_allclose(psd.integral(f, UNIT), 1.0, rtol=1e-9)
+    expanded = psd.GaussianPSD(f.anchors, f.factor, f.precision, f.log_scale)
+    near = np.asarray(f(POINTS))
+    assert WEIGHTS @ np.abs(np.asarray(expanded(POINTS)) - near) < 1e-2
+
+
+def test_a_step_can_be_saved_compressed_and_rescaled(tmp_path):
+    Q, _ = random_pair(3, 6, 6)
+    G, _ = random_pair(4, 6, 6)
+    Q, G = (psd.GaussianPSD(m.anchors, np.ones(6), m.precision) for m in (Q, G))
+    p, _ = psd.filter_step(Q, G, psd.GaussianPSD([[0.0]], [1.0], 1.0), 0.1, UNIT)
+    psd.save(tmp_path / "step.npz", p)
+    again = psd.load(tmp_path / "step.npz")
+    np.testing.assert_array_equal(again(POINTS), p(POINTS))
+    np.testing.assert_allclose(psd.scale(p, 1.0)(POINTS), np.e * np.asarray(p(POINTS)))
+    small = psd.compress(p, rank=1, box=UNIT)
+    assert small.rank == 1
+    assert 0 < float(psd.integral(small, UNIT)) <= 1 + 1e-9

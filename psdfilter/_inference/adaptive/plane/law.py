@@ -87,8 +87,8 @@ class Law(NamedTuple):
         means = values.means(nodes, t, row) if values.space.gaussian else None
         if means is not None:
             # What is thrown to infinity stays nowhere.
-            lost = ~np.isfinite(means).all(axis=1)
-            means = np.where(lost[:, None], 0.0, means)
+            lost = np.any(~np.isfinite(means), axis=1)
+            means = np.where(np.stack([lost, lost], axis=1), 0.0, means)
             masses = np.where(lost, -np.inf, self.log_masses)
             return Source(nodes, masses, ratios, means, t, row)
         return Source(nodes, self.log_masses, ratios, None, t, row)
