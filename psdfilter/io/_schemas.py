@@ -145,7 +145,7 @@ SCHEMAS = {
         _schema("sensor", f"{_INFERENCE}.gaussian.linear", "Sensor", "H", "d", "R"),
         _schema(
             "exact model", f"{_INFERENCE}.exact.model", "ExactModel",
-            "dynamics", "sensor", "prior", "layout=prior_layout", "report",
+            "dynamics", "sensor", "prior=start_bank", "layout=prior_layout", "report",
         ),
         _schema(
             "mixture", f"{_INFERENCE}.gaussian.mixture", "Mixture",
@@ -161,7 +161,7 @@ SCHEMAS = {
         ),
         _schema(
             "linearized mixture", f"{_INFERENCE}.mixture.linearized", "LinearizedModel",
-            "ssm", "prior", "effort", "report",
+            "ssm", "prior=start_mixture", "effort", "report",
         ),
         _schema(
             "mixture sizes", f"{_INFERENCE}.mixture.observe", "Sizes",
@@ -169,7 +169,7 @@ SCHEMAS = {
         ),
         _schema(
             "sensor mixture", f"{_INFERENCE}.mixture.sensor", "SensorModel",
-            "ssm", "dynamics", "prior", "sizes", "report", "measured",
+            "ssm", "dynamics", "prior=start_mixture", "sizes", "report", "measured",
         ),
         _schema(
             "sensor mixture state", f"{_INFERENCE}.mixture.sensor", "Sensed", "bank", "measured"
@@ -202,8 +202,8 @@ SCHEMAS = {
         ),
         _schema(
             "free model", f"{_INFERENCE}.free.model", "FreeModel",
-            "learned", "observation", "prior", "state_box", "seen_dim", "sizes", "fit_errors",
-            "report",
+            "learned", "observation=sensor", "prior=start_law", "state_box", "seen_dim", "sizes",
+            "fit_errors", "report",
         ),
         _schema("free law", f"{_INFERENCE}.free.model", "FreeLaw", "law", "log_kept"),
         _schema(

@@ -17,10 +17,11 @@ from ..report import Report
 from ..series import Series
 from ..sizing.host import one_step_error
 from ..trace import Trace
+from .learned import LearnedOnGrid
 from .model import ABILITIES, ClosedModel
 from .plan import closed_obstacle, learn_axes, shared_plan
 from .recursion import Grid
-from .reference import REFERENCE_ABILITIES, LearnedOnGrid, ReferenceModel
+from .reference import REFERENCE_ABILITIES, ReferenceModel
 
 
 def _learn_grid(

@@ -8,10 +8,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from ..._density.conversions import conditional_gaussian
+from ..._density.generalized import GeneralizedGaussianPSD
+from ..._density.psd import AbstractDensity
 from ..._statespace.model import Inputs, LinearGaussian, StateSpaceModel
 from ..ability import Ability
 from ..gaussian.ahead import ahead_linear
-from ..gaussian.bank import Bank, Layout, bank_of
+from ..gaussian.bank import Bank, Layout, bank_of, density_of
 from ..gaussian.frozen import FrozenGaussian
 from ..gaussian.laws import BankLaws
 from ..gaussian.linear import Dynamics, Sensor, predict_all, predict_bank, run_exact, update_bank
@@ -53,7 +56,7 @@ class ExactModel(AbstractBankModel):
     engine: ClassVar[str] = "exact"
     dynamics: Dynamics
     sensor: Sensor
-    prior: Bank
+    start_bank: Bank
     prior_layout: Layout
     report: Report = eqx.field(static=True)
 
@@ -79,13 +82,28 @@ class ExactModel(AbstractBankModel):
         return None
 
     @property
+    def prior(self) -> AbstractDensity:
+        """The law of x_0."""
+        return density_of(self.start_bank, self.layout)
+
+    @property
+    def transition(self) -> GeneralizedGaussianPSD:
+        """N(x | F u + b, Q), of order one; Q must not be singular."""
+        return conditional_gaussian(self.dynamics.F, self.dynamics.Q, self.dynamics.b)
+
+    @property
+    def observation(self) -> GeneralizedGaussianPSD:
+        """N(y | H x + d, R), of order one; R must not be singular."""
+        return conditional_gaussian(self.sensor.H, self.sensor.R, self.sensor.d)
+
+    @property
     def layout(self) -> Layout:
         """That of the prior, which no step changes."""
         return self.prior_layout
 
     def first_bank(self) -> Bank:
         """The prior."""
-        return self.prior
+        return self.start_bank
 
     def bank_of(self, law: Bank) -> Bank:
         """Itself."""
@@ -102,7 +120,7 @@ class ExactModel(AbstractBankModel):
 
     def start(self) -> Bank:
         """The prior."""
-        return self.prior
+        return self.start_bank
 
     def predict(self, law: Bank, step: Int[Array, ""], row: Inputs) -> tuple[Bank, Moved]:
         """One transition."""
@@ -121,7 +139,7 @@ class ExactModel(AbstractBankModel):
 
     def run(self, series: Series, keep: bool) -> Trace:
         """The filter of a series."""
-        out = _run(self.prior, self.layout, self.dynamics, self.sensor, series, keep)
+        out = _run(self.start_bank, self.layout, self.dynamics, self.sensor, series, keep)
         nothing = jnp.zeros(series.num)
         log_mass, seen, code = out.record
         record = Record(log_mass, nothing, nothing, seen, code)
@@ -133,7 +151,7 @@ class ExactModel(AbstractBankModel):
         used = jnp.where(trace.seen[:, None], jnp.asarray(series.ys), jnp.nan)
         ahead = None if lag is None else min(lag, series.num - 1)
         bank, mean, covariance = smooth_exact(
-            self.prior,
+            self.start_bank,
             trace.laws,
             self.layout,
             (self.dynamics, self.sensor),
@@ -176,7 +194,7 @@ def exact_of(structure: LinearGaussian, report: Report) -> ExactModel:
     dynamics = Dynamics(structure.F, structure.b, structure.Q)
     sensor = Sensor(structure.H, structure.d, structure.R)
     return ExactModel(
-        dynamics=dynamics, sensor=sensor, prior=prior, prior_layout=layout, report=report
+        dynamics=dynamics, sensor=sensor, start_bank=prior, prior_layout=layout, report=report
     )
 
 
