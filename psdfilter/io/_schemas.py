@@ -140,7 +140,23 @@ SCHEMAS = {
         _schema(
             "bank", f"{_INFERENCE}.gaussian.bank", "Bank", "log_sizes", "means", "covariances"
         ),
-        _schema("layout", f"{_INFERENCE}.gaussian.bank", "Layout", "signs", "order"),
+        _schema(
+            "layout", f"{_INFERENCE}.gaussian.bank", "Layout", "signs", "order", "factor",
+            version=2,
+        ),
+        _schema(
+            "triple", f"{_INFERENCE}.given.triple", "Triple",
+            "prior", "transition", "observation", "box", "observation_box",
+        ),
+        _schema(
+            "given table", f"{_INFERENCE}.given.table", "Table",
+            "triple", "box", "nodes", "weights", "kernel", "start", "log_start", "seen_mass", "tol",
+        ),
+        _schema("given model", f"{_INFERENCE}.given.model", "GivenModel", "table", "report"),
+        _schema(
+            "given law", f"{_INFERENCE}.given.run", "GivenLaw",
+            "values", "source", "moved", "seen", "num_seen", "log_norm",
+        ),
         _schema("dynamics", f"{_INFERENCE}.gaussian.linear", "Dynamics", "F", "b", "Q"),
         _schema("sensor", f"{_INFERENCE}.gaussian.linear", "Sensor", "H", "d", "R"),
         _schema(

@@ -14,14 +14,14 @@ from ..._density.psd import AbstractDensity
 from ..._statespace.model import Inputs, LinearGaussian, StateSpaceModel
 from ..ability import Ability
 from ..gaussian.ahead import ahead_linear
-from ..gaussian.bank import Bank, Layout, bank_of, density_of
+from ..gaussian.bank import Bank, Layout
 from ..gaussian.frozen import FrozenGaussian
-from ..gaussian.laws import BankLaws
+from ..gaussian.laws import BankLaws, law_of
 from ..gaussian.linear import Dynamics, Sensor, predict_all, predict_bank, run_exact, update_bank
 from ..gaussian.model import AbstractBankModel, BankRun, Record, as_trace
 from ..gaussian.observed import linear_sensor_laws
 from ..gaussian.paths import draw_linear
-from ..gaussian.prior import prior_blocks
+from ..gaussian.prior import prior_bank
 from ..model import AbstractFrozen
 from ..report import Report
 from ..series import Series
@@ -84,7 +84,7 @@ class ExactModel(AbstractBankModel):
     @property
     def prior(self) -> AbstractDensity:
         """The law of x_0."""
-        return density_of(self.start_bank, self.layout)
+        return law_of(self.start_bank, self.layout)
 
     @property
     def transition(self) -> GeneralizedGaussianPSD:
@@ -165,6 +165,11 @@ class ExactModel(AbstractBankModel):
         self, series: Series, trace: Trace, key: PRNGKeyArray, num: int
     ) -> Float[Array, "n t d"]:
         """By backward sampling."""
+        if self.layout.factor is not None:
+            raise ValueError(
+                "paths are drawn for priors that are mixtures or share one precision: this one has "
+                "components that interfere, with precisions of their own. See sample_marginals"
+            )
         drawn = draw_linear(trace.laws, self.layout, self.dynamics, series.hops, key, num)
         return jnp.moveaxis(drawn.state, 0, 1)
 
@@ -185,12 +190,12 @@ class ExactModel(AbstractBankModel):
 
 def exact_of(structure: LinearGaussian, report: Report) -> ExactModel:
     """The model of matrices that may be traced."""
-    blocks = prior_blocks(structure)
-    assert blocks is not None
+    start = prior_bank(structure)
+    assert start is not None
     assert structure.H is not None
     assert structure.d is not None
     assert structure.R is not None
-    prior, layout = bank_of(blocks)
+    prior, layout = start
     dynamics = Dynamics(structure.F, structure.b, structure.Q)
     sensor = Sensor(structure.H, structure.d, structure.R)
     return ExactModel(

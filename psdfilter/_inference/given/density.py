@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from ..._density import squares
 from ..._density.box import Box
-from ..._density.conversions import PSDModel
+from ..._density.conversions import PSDModel, with_precisions
 from ..._density.generalized import GeneralizedGaussianPSD, PairwiseGaussianPSD
 from ..._density.operations import partial, product, scale
 from ..._density.psd import AbstractDensity, GaussianPSD
@@ -59,11 +59,24 @@ class StepDensity(AbstractDensity):
         if self.source is not None:
             whole = sum_over(triple.transition, (old, new), self.nodes, self.source)
         for y in self.seen:
-            whole = product(whole, partial(triple.observation, range(dim, dim + y.size), y))
+            seen = partial(triple.observation, range(dim, dim + y.size), y)
+            whole = _multiplied(whole, seen)
         if self.sink is not None:
             back = sum_over(triple.transition, (new, old), self.nodes, self.sink)
-            whole = product(whole, back)
-        return scale(whole, self.log_scale)  # pyright: ignore[reportReturnType]
+            whole = _multiplied(whole, back)
+        return scale(whole, self.log_scale)
+
+
+def _multiplied(f: PSDModel, g: PSDModel) -> PSDModel:
+    """f g, unless it is too large to be of use."""
+    order, rank = f.order * g.order, f.rank * g.rank
+    if order * rank > _MAX_FACTOR:
+        raise ValueError(
+            f"expand would give a model of order {order} and rank {rank}, too large to multiply "
+            "out: evaluate the density itself, compress the models that were given, or fit it with "
+            "psdfilter.learn_rank_one(f, box, vectorized=True)"
+        )
+    return with_precisions(product(f, g))
 
 
 Split = tuple[tuple[int, ...], tuple[int, ...]]

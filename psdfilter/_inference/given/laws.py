@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ..laws import AbstractLaws
-from ..mass import log_mass
+from ..mass import legendre_rules, log_mass
 from ..quadrature import axis_marginal, draw, graded_cdfs, graded_quantiles
 from ..series import Series
 from .density import StepDensity
@@ -47,7 +47,7 @@ class AbstractTableLaws(AbstractLaws):
 
     def log_mass(self, t: int) -> Float[Array, ""]:
         """log of the mass of that, to rounding."""
-        return log_mass(self.unscaled(t), self.table.box, self.table.shape)
+        return log_mass(self.unscaled(t), self.table.box, legendre_rules(self.table.shape))
 
     def density(self, t: int) -> StepDensity:
         """The density at index t in user units, of mass one to rounding."""
@@ -56,7 +56,7 @@ class AbstractTableLaws(AbstractLaws):
 
 def of_mass_one(f: StepDensity, table: Table) -> StepDensity:
     """f over its mass on the box."""
-    found = log_mass(f, table.box, table.shape)
+    found = log_mass(f, table.box, legendre_rules(table.shape))
     return eqx.tree_at(lambda d: d.log_scale, f, f.log_scale - found)
 
 
