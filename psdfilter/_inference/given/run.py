@@ -97,7 +97,7 @@ def update(table: Table, law: GivenLaw, y: Float[Array, " p"]) -> tuple[GivenLaw
     out, _ = observe(table, law.values, y)
     slot = jnp.minimum(law.num_seen, SLOTS - 1)
     seen = law.seen.at[slot].set(jnp.where(out.seen, y, law.seen[slot]))
-    num = law.num_seen + out.seen
+    num = law.num_seen + out.seen.astype(int)
     return law._replace(
         values=out.density, seen=seen, num_seen=num, log_norm=law.log_norm + out.log_norm
     ), out
