@@ -268,7 +268,7 @@ def _diagonal_marginal(
     f: GaussianPSD, keep: tuple[int, ...], drop: tuple[int, ...], domain: Box | None
 ) -> GaussianPSD:
     if not drop:
-        return _closed_marginal(f, keep, drop, domain)[0]
+        return diagonal.reorder(f, keep)
     inner = None if domain is None else domain.keep(drop)
     traced = is_traced((f, domain))
     result, error = settle(
