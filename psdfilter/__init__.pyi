@@ -30,6 +30,7 @@ from ._density.psd import GaussianPSD as GaussianPSD
 from ._density.sampling import sample as sample
 from ._density.soundness import check as check
 from ._inference.forecast import forecast as forecast
+from ._inference.given.learned import learned as learned
 from ._inference.learn import learn as learn
 from ._inference.online import FilterState as FilterState
 from ._inference.online import init as init

@@ -12,6 +12,7 @@ PAGES = [
     "docs/index.md",
     "docs/guides/densities.md",
     "docs/guides/filtering.md",
+    "docs/guides/from_trajectories.md",
     "docs/guides/tracking.md",
     "docs/guides/parameters.md",
 ]

@@ -130,7 +130,7 @@ def partial(
 
 def marginal(f: Generalized, keep: tuple[int, ...], drop: tuple[int, ...]) -> Generalized:
     """int f(x, y) dy over all y: per pair, unless one precision is shared."""
-    x, y = np.asarray(keep), np.asarray(drop)
+    x, y = np.asarray(keep), np.asarray(drop, dtype=int)
     if isinstance(f, GeneralizedGaussianPSD) and f.is_shared:
         return _shared_marginal(f, x, y)
     pairs = pairwise(f)

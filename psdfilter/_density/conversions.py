@@ -16,12 +16,22 @@ from .anchors import TensorGrid, expand
 from .block_conversions import generalize_blocks, only_used
 from .blocks import NO_DENSITY, GaussianBlocks
 from .generalized import GeneralizedGaussianPSD, PairwiseGaussianPSD
-from .psd import GaussianPSD, as_precision
+from .psd import AbstractDensity, GaussianPSD, as_precision
 
 # Models with precisions, and all.
 PSDModel = GaussianPSD | GeneralizedGaussianPSD | PairwiseGaussianPSD
 Model = PSDModel | GaussianBlocks
 SameModel = TypeVar("SameModel", bound=Model)
+
+
+def describe_foreign(f: object) -> str:
+    """The type of what is no model of the calculus, and how to make one of it."""
+    remedy = ""
+    if hasattr(f, "expand"):
+        remedy = ": use its expand()"
+    elif isinstance(f, AbstractDensity):
+        remedy = ": fit it with psdfilter.learn_rank_one(f, box, vectorized=True)"
+    return f"{type(f).__name__}{remedy}"
 
 
 class SignedMixture(NamedTuple):
@@ -121,6 +131,8 @@ def generalize(f: Model) -> GeneralizedGaussianPSD | PairwiseGaussianPSD:
     """
     if isinstance(f, GaussianPSD):
         return _generalize(f)
+    if not isinstance(f, Model):
+        raise ValueError(f"f must be a model of the calculus, got {describe_foreign(f)}")
     if not isinstance(f, GaussianBlocks):
         return f
     model = generalize_blocks(only_used(f))
@@ -184,7 +196,7 @@ def conditional_gaussian(
 def change_units(f: SameModel, center: Numbers, scale: Numbers) -> SameModel:
     """f((x - center) / scale) / prod scale: the density of x = center + scale z if z has f."""
     if not isinstance(f, Model):
-        raise ValueError(f"f must be a PSD model, got {type(f).__name__}")
+        raise ValueError(f"f must be a PSD model, got {describe_foreign(f)}")
     s = as_precision("scale", scale, f.dim)
     c = as_floats("center", center)
     c = jnp.full((f.dim,), c) if c.ndim == 0 else c

@@ -88,13 +88,23 @@ def partial(
     return GaussianPSD(keep, factor, f.precision[np.asarray(rest)], f.log_scale - 2 * exponent)
 
 
+def reorder(f: GaussianPSD, keep: tuple[int, ...]) -> GaussianPSD:
+    """f with its coordinates in another order."""
+    factor = f.factor
+    if isinstance(f.anchors, TensorGrid):
+        sizes = tuple(axis.shape[0] for axis in f.anchors.axes)
+        factor = factor.reshape(*sizes, -1).transpose(*keep, len(sizes)).reshape(factor.shape)
+    anchors = keep_axes(f.anchors, keep)
+    return GaussianPSD(anchors, factor, f.precision[np.asarray(keep)], f.log_scale)
+
+
 def marginal(
     f: GaussianPSD, keep: tuple[int, ...], drop: tuple[int, ...], box: Box | None
 ) -> GaussianPSD:
     """int f(x, y) dy: A' = A o G_y; on a grid L' = L (I x root G_y), shrunk to m_x columns."""
     dropped = keep_axes(f.anchors, drop)
     pairs = pair_integrals(
-        dropped, f.precision[np.asarray(drop)], None if box is None else box.keep(drop)
+        dropped, f.precision[np.asarray(drop, dtype=int)], None if box is None else box.keep(drop)
     )
     matrices = joint_matrices(pairs, pairs.masses)
     if isinstance(f.anchors, TensorGrid):

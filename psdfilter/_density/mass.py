@@ -13,7 +13,7 @@ from . import block_calculus, canonical, diagonal, squares
 from .anchors import TensorGrid
 from .blocks import GaussianBlocks
 from .box import Box, as_box
-from .conversions import Model, SameModel, generalize
+from .conversions import Model, SameModel, describe_foreign, generalize
 from .generalized import GeneralizedGaussianPSD, PairwiseGaussianPSD
 from .psd import GaussianPSD
 from .rounding import COSTLY, relative_error, require_digits, settle
@@ -24,10 +24,9 @@ BoxLike = Box | tuple[Numbers, Numbers]
 def as_model(name: str, f: object) -> Model:
     """`f`, if it is one of the families of this package."""
     if not isinstance(f, Model):
-        remedy = ": use its expand()" if hasattr(f, "expand") else ""
         raise ValueError(
             f"{name} must be a GaussianPSD, GeneralizedGaussianPSD, PairwiseGaussianPSD or "
-            f"GaussianBlocks, got {type(f).__name__}{remedy}"
+            f"GaussianBlocks, got {describe_foreign(f)}"
         )
     return f
 

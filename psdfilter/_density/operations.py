@@ -144,7 +144,7 @@ def _diagonal_marginal(
     f: GaussianPSD, keep: tuple[int, ...], drop: tuple[int, ...], domain: Box | None
 ) -> GaussianPSD:
     if not drop:
-        return _closed_marginal(f, keep, drop, domain)[0]
+        return diagonal.reorder(f, keep)
     inner = None if domain is None else domain.keep(drop)
     traced = is_traced((f, domain))
     result, error = settle(
@@ -236,9 +236,8 @@ def _result_axes(name: str, axes: int | Sequence[int] | None, dim: int) -> tuple
 
 
 @eqx.filter_jit
-def _closed_transition(
-    q: GaussianPSD, f: GaussianPSD, box: Box | None
-) -> tuple[GaussianPSD, Array]:
+def closed_transition(q: GaussianPSD, f: GaussianPSD, box: Box | None) -> tuple[GaussianPSD, Array]:
+    """int q(u, x) f(u) du as signed sums, and the estimate of its relative error."""
     model, mass, bound = diagonal.transition_and_bound(q, f, box)
     return model, relative_error(mass, bound)
 
@@ -248,7 +247,7 @@ def _transition(q: GaussianPSD, f: GaussianPSD, box: Box | None) -> GaussianPSD:
     u_order = num_points(diagonal.keep_axes(q.anchors, axes))
     traced = is_traced((q, f, box))
     result, error = settle(
-        lambda: _square(_closed_transition(q, f, box), traced),
+        lambda: _square(closed_transition(q, f, box), traced),
         lambda plan: _square(squares.integrate_axes(q, axes, rest, f, plan), traced),
         lambda: squares.plan_for_axes(q, axes, f, box),
         costly=0.25 * (u_order * f.order) ** 2 > COSTLY,

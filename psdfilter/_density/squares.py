@@ -217,6 +217,21 @@ def _integrate_axes(
     else:
         at = values_at_nodes(f, plan)
         nodes, log_masses, node_errors = at.nodes, at.log_masses, at.relative_error
+    return sum_at_nodes(q, (axes, rest), nodes, log_masses, node_errors)
+
+
+def sum_at_nodes(
+    q: GaussianPSD,
+    split: tuple[tuple[int, ...], tuple[int, ...]],
+    nodes: Float[Array, "n k"],
+    log_masses: Float[Array, " n"],
+    node_errors: Float[Array, " n"],
+) -> tuple[GaussianPSD, Array, Array]:
+    """sum_z m_z q(z, x) as a model of x, its relative error in L1, and its values at its anchors.
+
+    `split` are the axes of z and those of x; `node_errors` are relative errors of the masses.
+    """
+    axes, rest = split
     inner = expand(keep_axes(q.anchors, axes))
     distances = squared_distances(nodes, inner, q.precision[np.asarray(axes)])
     exponents = 0.5 * log_masses[:, None] - distances

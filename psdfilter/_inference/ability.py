@@ -26,3 +26,15 @@ class NotOffered(ValueError):
     def __init__(self, engine: str, ability: Ability, remedy: str = ""):
         """Name the engine and the ability, and what to do instead."""
         super().__init__(f'engine "{engine}" does not offer {ability}{remedy}')
+
+
+class NoDensity(ValueError):
+    """A learned density was asked of an engine that has none in that form."""
+
+    def __init__(self, engine: str, what: str):
+        """Name the engine, and the one that has it."""
+        options = '(observation="joint")' if what == "observation" else "()"
+        super().__init__(
+            f'engine "{engine}" has no PSD model of its {what}; engine=psdfilter.engines.Nodes'
+            f"{options} learns one"
+        )

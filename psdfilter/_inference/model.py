@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from .._density.psd import AbstractDensity
 from .._statespace.model import Inputs, StateSpaceModel
-from .ability import Ability, NotOffered
+from .ability import Ability, NoDensity, NotOffered
 from .laws import AbstractLaws
 from .report import Report
 from .series import Series
@@ -49,6 +49,21 @@ class AbstractModel(eqx.Module):
         """The cause, and the remedy, if something is missing for a reason of this model's own."""
         del ability
         return None
+
+    @property
+    def prior(self) -> AbstractDensity:
+        """The law of x_0 as a density in user units, if the engine has one."""
+        raise NoDensity(self.engine, "prior")
+
+    @property
+    def transition(self) -> AbstractDensity:
+        """Q^(u, x) as a density in user units over (u, x), if the engine has one."""
+        raise NoDensity(self.engine, "transition")
+
+    @property
+    def observation(self) -> AbstractDensity:
+        """G^(x, y) as a density in user units over (x, y), if the engine has one."""
+        raise NoDensity(self.engine, "observation")
 
     def sized(self, series: Series) -> "AbstractModel":
         """The model for these data; itself unless they have something to decide."""

@@ -100,6 +100,16 @@ class Posterior(AbstractResult):
         return jnp.sum(jnp.where(self.trace.seen, gained, 0.0))
 
     @property
+    def normalizer_errors(self) -> Float[Array, " t"]:
+        """int p - 1 of every filtered density as the recursion normalised it, to rounding.
+
+        On nodes the rule of the recursion against one that is exact to rounding, which `density(t)`
+        is divided by; zero where normalisers are closed forms. Takes an integral for every t.
+        """
+        laws, num = self.laws, self.series.num
+        return jnp.expm1(jnp.stack([laws.log_mass(t) for t in range(num)]))
+
+    @property
     def codes(self) -> Int[Array, " t"]:
         """Outcome of each step, 0 if fine; see `explain`."""
         return self.trace.codes

@@ -6,13 +6,14 @@ from .closed.engine import Closed, Reference
 from .engine import AbstractEngine
 from .exact.engine import Exact
 from .free.engine import Free
+from .given.engine import Given
 from .mixture.engine import Mixture
 from .model import AbstractModel
 from .nodes.engine import Nodes
 
 # In the order in which "auto" asks them whether they should be chosen.
 ENGINES: dict[str, type[AbstractEngine]] = {
-    kind.name: kind for kind in (Exact, Adaptive, Mixture, Nodes, Closed, Reference, Free)
+    kind.name: kind for kind in (Exact, Adaptive, Mixture, Nodes, Closed, Reference, Free, Given)
 }
 
 
@@ -39,7 +40,9 @@ def as_engine(engine: "str | AbstractEngine") -> AbstractEngine | None:
 def as_model(model: object) -> AbstractModel:
     """A learned model, or an error that says where to get one."""
     if not isinstance(model, AbstractModel):
-        raise ValueError(f"model must come from psdfilter.learn, got {type(model).__name__}")
+        raise ValueError(
+            f"model must come from psdfilter.learn or psdfilter.learned, got {type(model).__name__}"
+        )
     return model
 
 

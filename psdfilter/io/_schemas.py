@@ -190,12 +190,28 @@ SCHEMAS = {
         _schema(
             "bank", f"{_INFERENCE}.gaussian.bank", "Bank", "log_sizes", "means", "covariances"
         ),
-        _schema("layout", f"{_INFERENCE}.gaussian.bank", "Layout", "signs", "order"),
+        _schema(
+            "layout", f"{_INFERENCE}.gaussian.bank", "Layout", "signs", "order", "factor",
+            version=2,
+        ),
+        _schema(
+            "triple", f"{_INFERENCE}.given.triple", "Triple",
+            "prior", "transition", "observation", "box", "observation_box",
+        ),
+        _schema(
+            "given table", f"{_INFERENCE}.given.table", "Table",
+            "triple", "box", "nodes", "weights", "kernel", "start", "log_start", "seen_mass", "tol",
+        ),
+        _schema("given model", f"{_INFERENCE}.given.model", "GivenModel", "table", "report"),
+        _schema(
+            "given law", f"{_INFERENCE}.given.run", "GivenLaw",
+            "values", "source", "moved", "seen", "num_seen", "log_norm",
+        ),
         _schema("dynamics", f"{_INFERENCE}.gaussian.linear", "Dynamics", "F", "b", "Q"),
         _schema("sensor", f"{_INFERENCE}.gaussian.linear", "Sensor", "H", "d", "R"),
         _schema(
             "exact model", f"{_INFERENCE}.exact.model", "ExactModel",
-            "dynamics", "sensor", "prior", "layout=prior_layout", "report",
+            "dynamics", "sensor", "prior=start_bank", "layout=prior_layout", "report",
         ),
         _schema(
             "mixture", f"{_INFERENCE}.gaussian.mixture", "Mixture",
@@ -211,7 +227,7 @@ SCHEMAS = {
         ),
         _schema(
             "linearized mixture", f"{_INFERENCE}.mixture.linearized", "LinearizedModel",
-            "ssm", "prior", "effort", "report",
+            "ssm", "prior=start_mixture", "effort", "report",
         ),
         _schema(
             "mixture sizes", f"{_INFERENCE}.mixture.observe", "Sizes",
@@ -219,7 +235,7 @@ SCHEMAS = {
         ),
         _schema(
             "sensor mixture", f"{_INFERENCE}.mixture.sensor", "SensorModel",
-            "ssm", "dynamics", "prior", "sizes", "report", "measured",
+            "ssm", "dynamics", "prior=start_mixture", "sizes", "report", "measured",
         ),
         _schema(
             "sensor mixture state", f"{_INFERENCE}.mixture.sensor", "Sensed", "bank", "measured"
@@ -252,8 +268,8 @@ SCHEMAS = {
         ),
         _schema(
             "free model", f"{_INFERENCE}.free.model", "FreeModel",
-            "learned", "observation", "prior", "state_box", "seen_dim", "sizes", "fit_errors",
-            "report",
+            "learned", "observation=sensor", "prior=start_law", "state_box", "seen_dim", "sizes",
+            "fit_errors", "report",
         ),
         _schema("free law", f"{_INFERENCE}.free.model", "FreeLaw", "law", "log_kept"),
         _schema(

@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from ..._density.conversions import PSDModel
 from ..._density.psd import GaussianPSD
 from ..._statespace.model import Inputs
 from ..ability import Ability
@@ -91,6 +92,16 @@ class ClosedModel(AbstractModel):
     def why_not(self, ability: Ability) -> str | None:
         """As on nodes, where the box of y is what is missing."""
         return None if ability is Ability.JOINT else self.on_nodes().why_not(ability)
+
+    @property
+    def prior(self) -> PSDModel:
+        """The law of x_0."""
+        return self.on_nodes().prior
+
+    @property
+    def transition(self) -> PSDModel:
+        """Q^(u, x)."""
+        return self.on_nodes().transition
 
     def on_nodes(self) -> NodesModel:
         """The same learned densities for the filter on nodes."""

@@ -9,7 +9,7 @@ M_Q^4 M_G^2: small orders only. Any anchors will do.
 """
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -18,19 +18,18 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ... import _results
-from ..._checks import Numbers
 from ..._density.box import Box
-from ..._density.mass import positive_mass, scale
+from ..._density.conversions import PSDModel, with_precisions
+from ..._density.mass import scale
 from ..._density.moments import cdf, moments, quantile
 from ..._density.operations import product
-from ..._density.psd import GaussianPSD
 from ..._density.sampling import sample
+from ..._density.support import effective_box
 from ..._gaussian.quadrature import gauss_legendre
 from ..._statespace.model import Inputs
 from ..ability import Ability, NotOffered
 from ..laws import AbstractLaws
 from ..model import AbstractModel
-from ..nodes.step import observation_status
 from ..report import Report
 from ..series import Series
 from ..trace import Ahead, Moved, Observation, Seen, Smoothing, Trace
@@ -38,20 +37,19 @@ from .learned import AbstractLearned
 
 REFERENCE_ABILITIES = frozenset({Ability.INPUTS})
 # Nodes per axis for expectations of functions, which have no closed form.
-_NODES = {1: 200, 2: 60}
+_NODES = {1: 200, 2: 60, 3: 24}
 
 
 class DensityLaws(AbstractLaws):
     """Laws that are PSD models, one for each time."""
 
-    densities: tuple[GaussianPSD, ...]
-    box: Box
+    densities: tuple[PSDModel, ...]
+    box: Box | None
 
     def quantiles(self, levels: Float[Array, " k"]) -> Float[Array, "k t d"]:
         """In error functions, inverted."""
-        axes = range(self.box.dim)
         rows = [
-            jnp.stack([quantile(f, axis, levels, self.box) for axis in axes], axis=-1)
+            jnp.stack([quantile(f, axis, levels, self.box) for axis in range(f.dim)], axis=-1)
             for f in self.densities
         ]
         return jnp.stack(rows, axis=1)
@@ -59,19 +57,28 @@ class DensityLaws(AbstractLaws):
     def cdfs(self, x: Float[Array, "t d"]) -> Float[Array, "t d"]:
         """In error functions."""
         rows = [
-            jnp.stack([cdf(f, axis, point[axis], self.box) for axis in range(self.box.dim)])
+            jnp.stack([cdf(f, axis, point[axis], self.box) for axis in range(f.dim)])
             for f, point in zip(self.densities, x, strict=True)
         ]
         return jnp.stack(rows)
 
-    def expectations(self, fn: Callable[[Array], Numbers]) -> Array:
+    def expectations(self, fn: Callable[[Array], Any]) -> Array:
         """By quadrature."""
-        counts = [_NODES[self.box.dim]] * self.box.dim
-        nodes, weights = gauss_legendre(self.box.lower, self.box.upper, counts)
-        image = jax.vmap(lambda x: jnp.asarray(fn(x), dtype=jnp.float64))(nodes)
-        shares = jnp.stack([f(nodes) * weights for f in self.densities])
-        shares = shares / jnp.sum(shares, axis=1, keepdims=True)
-        return jnp.tensordot(shares, image, axes=1)
+
+        def one(f: PSDModel) -> Array:
+            room = effective_box(f, self.box)
+            num = _NODES.get(f.dim)
+            if num is None:
+                raise ValueError(
+                    f"expect is a quadrature in at most {max(_NODES)} coordinates, got {f.dim}: "
+                    "take the mean over draws of sample"
+                )
+            nodes, weights = gauss_legendre(room.lower, room.upper, [num] * f.dim)
+            image = jax.vmap(lambda x: jnp.asarray(fn(x), dtype=jnp.float64))(nodes)
+            shares = f(nodes) * weights
+            return jnp.tensordot(shares / jnp.sum(shares), image, axes=1)
+
+        return jnp.stack([one(f) for f in self.densities])
 
     def draws(self, key: PRNGKeyArray, num: int) -> Float[Array, "n t d"]:
         """By inverting conditional distribution functions."""
@@ -79,7 +86,7 @@ class DensityLaws(AbstractLaws):
         each = zip(self.densities, keys, strict=True)
         return jnp.stack([sample(f, self.box, key=k, num=num) for f, k in each], axis=1)
 
-    def density(self, t: int) -> GaussianPSD:
+    def density(self, t: int) -> PSDModel:
         """As it is."""
         return self.densities[t]
 
@@ -87,8 +94,8 @@ class DensityLaws(AbstractLaws):
 class Formed(NamedTuple):
     """A law with its weight matrix, in the coordinates of the models, and the prediction of it."""
 
-    f: GaussianPSD
-    predicted: GaussianPSD
+    f: PSDModel
+    predicted: PSDModel
     log_kept: Float[Array, ""]
 
 
@@ -102,7 +109,7 @@ class ReferenceModel(AbstractModel):
     @property
     def dim(self) -> int:
         """Number of coordinates of the state."""
-        return self.learned.box.dim
+        return self.learned.dim
 
     @property
     def num_observed(self) -> int | None:
@@ -112,18 +119,37 @@ class ReferenceModel(AbstractModel):
     @property
     def abilities(self) -> frozenset[Ability]:
         """Little beside the filter itself."""
-        return REFERENCE_ABILITIES
+        return self.learned.abilities
+
+    def why_not(self, ability: Ability) -> str | None:
+        """What the models that it runs on say."""
+        return self.learned.why_not(ability)
+
+    @property
+    def prior(self) -> PSDModel:
+        """In user units."""
+        return self.learned.model_of("prior")
+
+    @property
+    def transition(self) -> PSDModel:
+        """Q^(u, x) in user units."""
+        return self.learned.model_of("transition")
+
+    @property
+    def observation(self) -> PSDModel:
+        """G^(x, y) in user units, if it is known for all y."""
+        return self.learned.model_of("observation")
 
     def start(self) -> Formed:
         """The prior, normalised."""
         prior = self.learned.prior
-        f = scale(prior, -positive_mass(prior, self.learned.box))
+        f = scale(prior, -self.learned.log_mass(prior))
         return Formed(f, f, jnp.zeros(()))
 
     def predict(self, law: Formed, step: Int[Array, ""], row: Inputs) -> tuple[Formed, Moved]:
         """One transition."""
-        predicted = self.learned.kernel(int(step), row).apply(law.f, self.learned.box)
-        log_kept = positive_mass(predicted, self.learned.box)
+        predicted = self.learned.predict(law.f, int(step), row)
+        log_kept = self.learned.log_mass(predicted)
         f = scale(predicted, -log_kept)
         total = law.log_kept + log_kept
         return Formed(f, f, total), Moved(log_kept, jnp.zeros(()), jnp.zeros((), int))
@@ -132,14 +158,15 @@ class ReferenceModel(AbstractModel):
         self, law: Formed, y: Observation, step: Int[Array, ""], row: Inputs
     ) -> tuple[Formed, Seen]:
         """One observation."""
-        missing, code = observation_status(jnp.asarray(y))
+        missing, code = self.learned.status(jnp.asarray(y))
         nothing = jnp.zeros(())
         if bool(missing):
             log_mass = jnp.where(code == _results.OK, 0.0, -jnp.inf)
             still = law._replace(log_kept=nothing)
             return still, Seen(log_mass, nothing, jnp.zeros((), bool), code)
-        joint = product(law.f, self.learned.likelihood(jnp.asarray(y), int(step), row))
-        log_mass = positive_mass(joint, self.learned.box)
+        seen = self.learned.likelihood(jnp.asarray(y), int(step), row)
+        joint = with_precisions(product(law.f, seen))
+        log_mass = self.learned.log_mass(joint)
         new = Formed(scale(joint, -log_mass), law.predicted, nothing)
         total = law.log_kept + log_mass
         return new, Seen(total, nothing, jnp.ones((), bool), code)
@@ -148,7 +175,7 @@ class ReferenceModel(AbstractModel):
         """Mean and covariance."""
         return moments(self.density(law), self.learned.user_box)
 
-    def density(self, law: Formed) -> GaussianPSD:
+    def density(self, law: Formed) -> PSDModel:
         """The law in user units."""
         return self.learned.in_units(law.f)
 
@@ -181,7 +208,7 @@ class ReferenceModel(AbstractModel):
             laws=laws,
         )
 
-    def _laws(self, densities: Sequence[GaussianPSD]) -> DensityLaws:
+    def _laws(self, densities: Sequence[PSDModel]) -> DensityLaws:
         in_units = tuple(self.learned.in_units(f) for f in densities)
         return DensityLaws(in_units, self.learned.user_box)
 

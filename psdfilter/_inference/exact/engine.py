@@ -11,7 +11,7 @@ from ..._checks import Numbers, is_concrete
 from ..._statespace.model import Inputs, LinearGaussian, StateSpaceModel
 from ..ability import Ability
 from ..engine import AbstractEngine
-from ..gaussian.prior import prior_blocks
+from ..gaussian.prior import prior_order
 from ..model import AbstractModel
 from ..report import Report
 from ..series import Series
@@ -37,7 +37,7 @@ class Exact(AbstractEngine):
                 "it needs linear-Gaussian dynamics and a linear sensor, as "
                 "linear_gaussian(F, Q, H, R, m0, P0) makes them"
             )
-        if prior_blocks(structure) is None:
+        if prior_order(structure) is None:
             return (
                 "it needs a prior that is Gaussian or a PSD model, got a function: learn one from "
                 "it with learn_rank_one, and pass its model as prior="
@@ -71,10 +71,10 @@ class Exact(AbstractEngine):
         notes = [("sensor", f"linear, {structure.H.shape[0]} of y on {ssm.dim} of x")]
         if singular := _singular(structure):
             notes.append(("singular", ", ".join(singular) + " (no inverse of these is taken)"))
-        blocks = prior_blocks(structure)
-        assert blocks is not None
         seconds = time.perf_counter() - started
-        report = Report(self.name, reason, tol, seconds, order=blocks.order, notes=tuple(notes))
+        report = Report(
+            self.name, reason, tol, seconds, order=prior_order(structure), notes=tuple(notes)
+        )
         return exact_of(structure, report)
 
     def errors(self, model: AbstractModel, series: Series, trace: Trace) -> Float[Array, " t"]:

@@ -8,17 +8,20 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from ..._density.conversions import conditional_gaussian
+from ..._density.generalized import GeneralizedGaussianPSD
+from ..._density.psd import AbstractDensity
 from ..._statespace.model import Inputs, LinearGaussian, StateSpaceModel
 from ..ability import Ability
 from ..gaussian.ahead import ahead_linear
-from ..gaussian.bank import Bank, Layout, bank_of
+from ..gaussian.bank import Bank, Layout
 from ..gaussian.frozen import FrozenGaussian
-from ..gaussian.laws import BankLaws
+from ..gaussian.laws import BankLaws, law_of
 from ..gaussian.linear import Dynamics, Sensor, predict_all, predict_bank, run_exact, update_bank
 from ..gaussian.model import AbstractBankModel, BankRun, Record, as_trace
 from ..gaussian.observed import linear_sensor_laws
 from ..gaussian.paths import draw_linear
-from ..gaussian.prior import prior_blocks
+from ..gaussian.prior import prior_bank
 from ..model import AbstractFrozen
 from ..report import Report
 from ..series import Series
@@ -53,7 +56,7 @@ class ExactModel(AbstractBankModel):
     engine: ClassVar[str] = "exact"
     dynamics: Dynamics
     sensor: Sensor
-    prior: Bank
+    start_bank: Bank
     prior_layout: Layout
     report: Report = eqx.field(static=True)
 
@@ -79,13 +82,28 @@ class ExactModel(AbstractBankModel):
         return None
 
     @property
+    def prior(self) -> AbstractDensity:
+        """The law of x_0."""
+        return law_of(self.start_bank, self.layout)
+
+    @property
+    def transition(self) -> GeneralizedGaussianPSD:
+        """N(x | F u + b, Q), of order one; Q must not be singular."""
+        return conditional_gaussian(self.dynamics.F, self.dynamics.Q, self.dynamics.b)
+
+    @property
+    def observation(self) -> GeneralizedGaussianPSD:
+        """N(y | H x + d, R), of order one; R must not be singular."""
+        return conditional_gaussian(self.sensor.H, self.sensor.R, self.sensor.d)
+
+    @property
     def layout(self) -> Layout:
         """That of the prior, which no step changes."""
         return self.prior_layout
 
     def first_bank(self) -> Bank:
         """The prior."""
-        return self.prior
+        return self.start_bank
 
     def bank_of(self, law: Bank) -> Bank:
         """Itself."""
@@ -102,7 +120,7 @@ class ExactModel(AbstractBankModel):
 
     def start(self) -> Bank:
         """The prior."""
-        return self.prior
+        return self.start_bank
 
     def predict(self, law: Bank, step: Int[Array, ""], row: Inputs) -> tuple[Bank, Moved]:
         """One transition."""
@@ -121,7 +139,7 @@ class ExactModel(AbstractBankModel):
 
     def run(self, series: Series, keep: bool) -> Trace:
         """The filter of a series."""
-        out = _run(self.prior, self.layout, self.dynamics, self.sensor, series, keep)
+        out = _run(self.start_bank, self.layout, self.dynamics, self.sensor, series, keep)
         nothing = jnp.zeros(series.num)
         log_mass, seen, code = out.record
         record = Record(log_mass, nothing, nothing, seen, code)
@@ -133,7 +151,7 @@ class ExactModel(AbstractBankModel):
         used = jnp.where(trace.seen[:, None], jnp.asarray(series.ys), jnp.nan)
         ahead = None if lag is None else min(lag, series.num - 1)
         bank, mean, covariance = smooth_exact(
-            self.prior,
+            self.start_bank,
             trace.laws,
             self.layout,
             (self.dynamics, self.sensor),
@@ -147,6 +165,11 @@ class ExactModel(AbstractBankModel):
         self, series: Series, trace: Trace, key: PRNGKeyArray, num: int
     ) -> Float[Array, "n t d"]:
         """By backward sampling."""
+        if self.layout.factor is not None:
+            raise ValueError(
+                "paths are drawn for priors that are mixtures or share one precision: this one has "
+                "components that interfere, with precisions of their own. See sample_marginals"
+            )
         drawn = draw_linear(trace.laws, self.layout, self.dynamics, series.hops, key, num)
         return jnp.moveaxis(drawn.state, 0, 1)
 
@@ -167,16 +190,16 @@ class ExactModel(AbstractBankModel):
 
 def exact_of(structure: LinearGaussian, report: Report) -> ExactModel:
     """The model of matrices that may be traced."""
-    blocks = prior_blocks(structure)
-    assert blocks is not None
+    start = prior_bank(structure)
+    assert start is not None
     assert structure.H is not None
     assert structure.d is not None
     assert structure.R is not None
-    prior, layout = bank_of(blocks)
+    prior, layout = start
     dynamics = Dynamics(structure.F, structure.b, structure.Q)
     sensor = Sensor(structure.H, structure.d, structure.R)
     return ExactModel(
-        dynamics=dynamics, sensor=sensor, prior=prior, prior_layout=layout, report=report
+        dynamics=dynamics, sensor=sensor, start_bank=prior, prior_layout=layout, report=report
     )
 
 

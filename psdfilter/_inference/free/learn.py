@@ -84,8 +84,8 @@ def learn_free_shapes(
     seconds = time.perf_counter() - started
     return FreeModel(
         learned=learned,
-        observation=watched,
-        prior=_prior(start.model, sizes),
+        sensor=watched,
+        start_law=_prior(start.model, sizes),
         state_box=ssm.state_box,
         seen_dim=ssm.num_observed,
         sizes=sizes,

@@ -56,8 +56,8 @@ class FreeModel(AbstractModel):
 
     engine: ClassVar[str] = "free"
     learned: LearnedTransition
-    observation: AbstractObservation
-    prior: SquareSum
+    sensor: AbstractObservation
+    start_law: SquareSum
     state_box: Box
     seen_dim: int | None = eqx.field(static=True)
     sizes: StepSizes = eqx.field(static=True)
@@ -77,7 +77,7 @@ class FreeModel(AbstractModel):
     @property
     def abilities(self) -> frozenset[Ability]:
         """Laws of y only where their box is known."""
-        known = self.observation.box is not None
+        known = self.sensor.box is not None
         return ABILITIES if known else ABILITIES - {Ability.OBSERVED_LAWS}
 
     def why_not(self, ability: Ability) -> str | None:
@@ -91,9 +91,14 @@ class FreeModel(AbstractModel):
             )
         return None
 
+    @property
+    def prior(self) -> GeneralizedGaussianPSD:
+        """The law of x_0 on the box."""
+        return as_density(self.start_law, self.state_box)
+
     def start(self) -> FreeLaw:
         """The prior."""
-        return FreeLaw(self.prior, jnp.zeros(()))
+        return FreeLaw(self.start_law, jnp.zeros(()))
 
     def predict(self, law: FreeLaw, step: Int[Array, ""], row: Inputs) -> tuple[FreeLaw, StepMoved]:
         """One transition."""
@@ -107,9 +112,7 @@ class FreeModel(AbstractModel):
     ) -> tuple[FreeLaw, Seen]:
         """One observation."""
         del step, row
-        new, out = observe_once(
-            law.law, self.observation, jnp.asarray(y), self.sizes, self.fit_errors
-        )
+        new, out = observe_once(law.law, self.sensor, jnp.asarray(y), self.sizes, self.fit_errors)
         error = out.fit_error + out.record.loss
         seen = Seen(out.log_likelihood(law.log_kept), error, out.seen, out.code)
         return FreeLaw(new, jnp.zeros(())), seen
@@ -125,7 +128,7 @@ class FreeModel(AbstractModel):
     def run(self, series: Series, keep: bool) -> Trace:
         """The filter of a series."""
         last, (laws, out, moved) = run_series(
-            self.prior, Filter(self.learned, self.observation), series, self.sizes,
+            self.start_law, Filter(self.learned, self.sensor), series, self.sizes,
             self.fit_errors, keep,
         )  # fmt: skip
         mean, covariance = _in_units(self.state_box, out.record)
@@ -153,7 +156,9 @@ class FreeModel(AbstractModel):
     def predicted(self, series: Series, trace: Trace) -> FreeLaws:
         """p(x_t | y before t)."""
         before = jax.tree.map(
-            lambda first, rest: jnp.concatenate([first[None], rest[:-1]]), self.prior, trace.laws
+            lambda first, rest: jnp.concatenate([first[None], rest[:-1]]),
+            self.start_law,
+            trace.laws,
         )
         moved = move_all(
             before, self.learned, series.hops, self.sizes, self.fit_errors, series.regular
@@ -172,7 +177,7 @@ class FreeModel(AbstractModel):
         del lag, keep
         whole, steps, rows = self._every_step(series, trace)
         laws, record = smooth_laws(
-            steps.laws, self.learned, self.observation, jnp.asarray(whole.ys), steps.seen,
+            steps.laws, self.learned, self.sensor, jnp.asarray(whole.ys), steps.seen,
             whole.hops, self.sizes,
         )  # fmt: skip
         laws, record = jax.tree.map(lambda a: a[jnp.asarray(rows)], (laws, record))
@@ -199,12 +204,12 @@ class FreeModel(AbstractModel):
         """By quadrature over `observation_box`."""
         del steps, rows
         assert isinstance(laws, FreeLaws)
-        return observation_laws(self.observation, laws.laws, self.sizes)
+        return observation_laws(self.sensor, laws.laws, self.sizes)
 
     def transforms(self, series: Series, trace: Trace) -> Float[Array, " t"]:
         """By quadrature."""
         laws = self.predicted(series, trace).laws
-        return transforms(self.observation, laws, jnp.asarray(series.ys), self.sizes)
+        return transforms(self.sensor, laws, jnp.asarray(series.ys), self.sizes)
 
 
 def _in_units(box: Box, record: Record) -> tuple[Float[Array, "*t d"], Float[Array, "*t d d"]]:

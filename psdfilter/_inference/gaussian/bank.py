@@ -38,10 +38,12 @@ class Layout(eqx.Module):
     Attributes:
         signs: of the components; None if all are positive.
         order: n if the components of each block are the pairs (i, j), i <= j, of n; else None.
+        factor: L if the blocks themselves are the pairs of a model |L'k|^2; else None.
     """
 
     signs: Float[Array, "b k"] | None = None
     order: int | None = eqx.field(static=True, default=None)
+    factor: Float[Array, "m r"] | None = None
 
 
 def bank_of(f: GaussianBlocks) -> tuple[Bank, Layout]:

@@ -11,9 +11,12 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..._checks import Numbers
 from ..._density.block_sampling import sample_blocks
 from ..._density.blocks import GaussianBlocks
+from ..._density.generalized import PairwiseGaussianPSD
+from ..._density.sampling import sample
 from ..._gaussian.linalg import psd_root
 from ..observed import AbstractObservedLaws
 from .bank import Bank, Layout, bank_line, bank_moments, density_of, shares_of
+from .pairs import pairs_of
 
 # Gauss-Hermite nodes per axis for expectations, at most about 4000 in all.
 _NODES = {1: 48, 2: 32, 3: 14, 4: 8, 5: 5, 6: 4}
@@ -56,11 +59,22 @@ class BankLaws(AbstractObservedLaws):
 
     def draws(self, key: PRNGKeyArray, num: int) -> Float[Array, "n t d"]:
         """A component, then a Gaussian; or coordinate by coordinate."""
-        return _sample(self.bank, self.layout, key, num)
+        if self.layout.factor is None:
+            return _sample(self.bank, self.layout, key, num)
+        keys = jax.random.split(key, self.mean.shape[0])
+        each = [sample(self.density(t), key=k, num=num) for t, k in enumerate(keys)]
+        return jnp.stack(each, axis=1)
 
-    def density(self, t: int) -> GaussianBlocks:
+    def density(self, t: int) -> GaussianBlocks | PairwiseGaussianPSD:
         """The law at index t."""
-        return density_of(jax.tree.map(lambda a: a[t], self.bank), self.layout)
+        return law_of(jax.tree.map(lambda a: a[t], self.bank), self.layout)
+
+
+def law_of(bank: Bank, layout: Layout) -> GaussianBlocks | PairwiseGaussianPSD:
+    """The bank of one time as a density."""
+    if layout.factor is None:
+        return density_of(bank, layout)
+    return pairs_of(bank, layout.factor)
 
 
 @eqx.filter_jit

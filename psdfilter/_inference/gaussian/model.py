@@ -8,13 +8,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ..._density.blocks import GaussianBlocks
+from ..._density.generalized import PairwiseGaussianPSD
 from ..._statespace.model import Inputs
 from ..laws import AbstractLaws
 from ..model import AbstractModel
 from ..series import Series
 from ..trace import Law, Trace
-from .bank import Bank, Layout, bank_moments, density_of
-from .laws import BankLaws
+from .bank import Bank, Layout, bank_moments
+from .laws import BankLaws, law_of
 from .observed import probability_transforms
 
 
@@ -83,9 +84,9 @@ class AbstractBankModel(AbstractModel):
         """Mean and covariance."""
         return bank_moments(self.bank_of(law), self.layout)
 
-    def density(self, law: Law) -> GaussianBlocks:
+    def density(self, law: Law) -> GaussianBlocks | PairwiseGaussianPSD:
         """The law as a sum of Gaussians."""
-        return density_of(self.bank_of(law), self.layout)
+        return law_of(self.bank_of(law), self.layout)
 
     def filtered(self, series: Series, trace: Trace) -> BankLaws:
         """p(x_t | y_1 ... y_t)."""

@@ -58,7 +58,7 @@ class LinearizedModel(AbstractMixtureModel):
 
     engine: ClassVar[str] = "mixture"
     ssm: StateSpaceModel
-    prior: Mixture
+    start_mixture: Mixture
     effort: Effort = eqx.field(static=True)
     report: Report = eqx.field(static=True)
 
@@ -115,7 +115,7 @@ class LinearizedModel(AbstractMixtureModel):
 
     def run(self, series: Series, keep: bool) -> Trace:
         """The filter of a series."""
-        out = _run(self.prior, self.noises, series, self.functions, self.effort, keep)
+        out = _run(self.start_mixture, self.noises, series, self.functions, self.effort, keep)
         return as_trace(out)
 
     def backwards(self, series: Series, trace: Trace, key: PRNGKeyArray, num: int) -> Drawn:
@@ -142,13 +142,13 @@ class LinearizedModel(AbstractMixtureModel):
 
     def frozen(self) -> FrozenGaussian:
         """How it is refined."""
-        size, effort = self.prior.size, self.effort
+        size, effort = self.start_mixture.size, self.effort
         return FrozenGaussian(Refill(size, effort), self.report)
 
     def refilled(self, frozen: AbstractFrozen, ssm: StateSpaceModel) -> "LinearizedModel":
         """The same for other numbers."""
         del frozen
-        return Refill(self.prior.size, self.effort)(ssm, self.report)
+        return Refill(self.start_mixture.size, self.effort)(ssm, self.report)
 
 
 LINEARIZED_ABILITIES = frozenset(
@@ -175,7 +175,7 @@ class Refill(NamedTuple):
         assert isinstance(structure, AdditiveGaussian)
         start = Mixture(jnp.zeros(1), structure.m0[None], structure.P0[None])
         prior = padded(start, self.size)
-        return LinearizedModel(ssm=ssm, prior=prior, effort=self.effort, report=report)
+        return LinearizedModel(ssm=ssm, start_mixture=prior, effort=self.effort, report=report)
 
 
 def linearized_notes(effort: Effort) -> tuple[tuple[str, str], ...]:

@@ -31,10 +31,10 @@ def as_mixture(bank: Bank) -> Mixture:
 
 
 class AbstractMixtureModel(AbstractBankModel):
-    """Models whose filter carries positive sums of Gaussians, at most `prior.size` of them."""
+    """Models whose filter carries at most `start_mixture.size` Gaussians, all positive."""
 
     engine: ClassVar[str] = "mixture"
-    prior: eqx.AbstractVar[Mixture]
+    start_mixture: eqx.AbstractVar[Mixture]
 
     @abstractmethod
     def backwards(self, series: Series, trace: Trace, key: PRNGKeyArray, num: int) -> Drawn:
@@ -47,7 +47,7 @@ class AbstractMixtureModel(AbstractBankModel):
 
     def first_bank(self) -> Bank:
         """The prior."""
-        return as_bank(self.prior)
+        return as_bank(self.start_mixture)
 
     def paths(
         self, series: Series, trace: Trace, key: PRNGKeyArray, num: int
@@ -59,6 +59,6 @@ class AbstractMixtureModel(AbstractBankModel):
         """By paths drawn backwards; seeded, so that it gives the same again."""
         del lag, keep
         drawn = self.backwards(series, trace, jax.random.key(_SEED), _PATHS)
-        bank, mean, covariance = smoothed_laws(drawn, self.prior.size)
+        bank, mean, covariance = smoothed_laws(drawn, self.start_mixture.size)
         laws = BankLaws.with_moments(bank, self.layout, mean, covariance)
         return Smoothing(mean, covariance, laws, "backward sampling")

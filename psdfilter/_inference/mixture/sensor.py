@@ -81,7 +81,7 @@ class SensorModel(AbstractMixtureModel):
     engine: ClassVar[str] = "mixture"
     ssm: StateSpaceModel
     dynamics: Dynamics
-    prior: Mixture
+    start_mixture: Mixture
     sizes: Sizes = eqx.field(static=True)
     report: Report = eqx.field(static=True)
     measured: Directions | None = eqx.field(static=True, default=None)
@@ -125,7 +125,7 @@ class SensorModel(AbstractMixtureModel):
     def _found(self, ys: Array, steps: Array, rows: Inputs) -> Directions:
         if self.dim == 1:
             return ((1.0,),)
-        if is_traced((self.dynamics, self.prior, ys, steps, rows)):
+        if is_traced((self.dynamics, self.start_mixture, ys, steps, rows)):
             raise ValueError(
                 "under jit, vmap or grad the measured coordinates cannot be found from data: name "
                 "them, learn(..., engine=psdfilter.engines.Mixture(measured=(0, 1))), or pass "
@@ -134,7 +134,7 @@ class SensorModel(AbstractMixtureModel):
         setup = Setup(self.ssm.log_observation, (), self.sizes)
         found = measured_directions(
             lambda x, y, t, row: setup.likelihood(y, t, row)(x),
-            self.prior,
+            self.start_mixture,
             self.dynamics,
             np.asarray(ys),
             np.asarray(steps),
@@ -178,7 +178,7 @@ class SensorModel(AbstractMixtureModel):
 
     def run(self, series: Series, keep: bool) -> Trace:
         """The filter of a series."""
-        out = _run(self.prior, self.dynamics, series, self._setup(), keep)
+        out = _run(self.start_mixture, self.dynamics, series, self._setup(), keep)
         return as_trace(out)
 
     def backwards(self, series: Series, trace: Trace, key: PRNGKeyArray, num: int) -> Drawn:
@@ -228,7 +228,7 @@ class Refill(NamedTuple):
         return SensorModel(
             ssm=ssm,
             dynamics=dynamics,
-            prior=prior,
+            start_mixture=prior,
             sizes=self.sizes,
             report=report,
             measured=self.measured,

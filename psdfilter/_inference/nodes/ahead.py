@@ -12,7 +12,7 @@ from ..sizing.tables import predict_nodes
 from .densities import ProductDensity
 from .filled import Filled
 from .host import host_squares
-from .laws import AbstractNodeLaws, moments_from_features
+from .laws import AbstractNodeLaws, moments_from_features, of_mass_one
 from .refine import FineNodes, predict_onto
 from .workspace import moment_features
 
@@ -46,6 +46,10 @@ class AheadLaws(AbstractNodeLaws):
 
     def density(self, t: int) -> ProductDensity:
         """The density at index t, in user units."""
+        return of_mass_one(self.unscaled(t), self.model)
+
+    def unscaled(self, t: int) -> ProductDensity:
+        """The same, normalised as the recursion did."""
         row = jax.tree.map(lambda a: a[t], self.rows)
         tables = self.model.tables_at(self.steps[t], row)
         v = self.model.plan.node_weights() * self.sources[t]

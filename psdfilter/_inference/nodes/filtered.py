@@ -14,7 +14,7 @@ from ..sizing.tables import observation_coefficients
 from .densities import ProductDensity
 from .filled import Filled
 from .host import Tabulated
-from .laws import AbstractNodeLaws
+from .laws import AbstractNodeLaws, of_mass_one
 from .refine import FineNodes, Fits, filtered_on
 from .step import series_logs
 
@@ -53,9 +53,13 @@ class FilteredLaws(AbstractNodeLaws):
             return filtered
         return predicted / (predicted @ fine.flat_weights())[:, None]
 
+    def unscaled(self, t: int) -> ProductDensity:
+        """The density at index t, normalised as the recursion did."""
+        return filtered_density(self, t)
+
     def density(self, t: int) -> ProductDensity:
         """The density at index t, a function of x (..., d) in user units."""
-        return filtered_density(self, t)
+        return of_mass_one(self.unscaled(t), self.model)
 
 
 def observation_fits(

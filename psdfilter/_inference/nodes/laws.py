@@ -2,6 +2,8 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
 import equinox as eqx
 import jax
@@ -10,8 +12,13 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..._checks import Numbers
+from ..._density.psd import AbstractDensity
 from ..laws import AbstractLaws
+from ..mass import log_mass
 from ..quadrature import axis_marginal, draw, graded_cdfs, graded_quantiles
+from ..sizing.grading import finer_rule
+from ..sizing.grids import AxisNodes
+from .densities import ProductDensity, SmoothedDensity
 from .filled import Filled
 from .refine import FineNodes, fine_nodes
 
@@ -24,6 +31,15 @@ class AbstractNodeLaws(AbstractLaws):
     @abstractmethod
     def values_on(self, fine: FineNodes) -> Float[Array, "t n"]:
         """Densities in unit coordinates on other nodes, for all times."""
+
+    @abstractmethod
+    def unscaled(self, t: int) -> AbstractDensity:
+        """The density at index t, normalised as the recursion did."""
+
+    def log_mass(self, t: int) -> Float[Array, ""]:
+        """log of the mass of that, to rounding."""
+        plan = self.model.plan
+        return log_mass(self.unscaled(t), plan.box, partial(_finer, self.model))
 
     def quantiles(self, levels: Float[Array, " k"]) -> Float[Array, "k t d"]:
         """By the integral of the interpolating polynomial, inverted."""
@@ -40,6 +56,25 @@ class AbstractNodeLaws(AbstractLaws):
     def draws(self, key: PRNGKeyArray, num: int) -> Float[Array, "n t d"]:
         """Axis by axis, each given those before."""
         return _draws(self, key, num)
+
+
+Lazy = TypeVar("Lazy", bound=ProductDensity | SmoothedDensity)
+
+
+def of_mass_one(f: Lazy, model: Filled) -> Lazy:
+    """f over its mass on the box, which the rule of the recursion knows to the tolerance only."""
+    found = log_mass(f, model.plan.box, partial(_finer, model))
+    return eqx.tree_at(lambda d: d.log_scale, f, f.log_scale - found)
+
+
+def _finer(model: Filled, factor: float) -> tuple[AxisNodes, AxisNodes]:
+    """The rules of a plan, refined as they are graded."""
+    plan = model.plan
+    pairs = [
+        finer_rule(z, w, int(np.ceil(factor * z.shape[0])))
+        for z, w in zip(plan.nodes, plan.weights, strict=True)
+    ]
+    return tuple(jnp.asarray(z) for z, _ in pairs), tuple(jnp.asarray(w) for _, w in pairs)
 
 
 def _lines(laws: AbstractNodeLaws) -> tuple[FineNodes, list[Float[Array, "t k"]]]:

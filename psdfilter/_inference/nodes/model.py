@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ..._checks import is_concrete, is_traced
+from ..._density.conversions import PSDModel
 from ..._density.psd import AbstractDensity, GaussianPSD
 from ..._statespace.model import Inputs, StateSpaceModel
 from ..ability import Ability
@@ -28,6 +29,7 @@ from .host import tabulate
 from .lagged import smooth_with_lag
 from .laws import AbstractNodeLaws
 from .learn import Learned, paths_of_data, paths_through, resized_along
+from .models import density_of
 from .observed import joint_law, observation_laws, probability_transforms
 from .online import (
     NodesLaw,
@@ -114,6 +116,21 @@ class NodesModel(AbstractModel):
                 "StateSpaceModel(..., observation_box=psdfilter.Box(lower, upper))"
             )
         return None
+
+    @property
+    def prior(self) -> PSDModel:
+        """The law of x_0."""
+        return density_of(self.filled, "prior")
+
+    @property
+    def transition(self) -> PSDModel:
+        """Q^(u, x), all factors multiplied out."""
+        return density_of(self.filled, "transition")
+
+    @property
+    def observation(self) -> PSDModel:
+        """G^(x, y) of a joint model."""
+        return density_of(self.filled, "observation")
 
     def sized(self, series: Series) -> "NodesModel":
         """Nodes and anchors of sqrt G for these observations, if nothing else has decided them."""

@@ -14,7 +14,7 @@ from .densities import ProductDensity
 from .filled import Filled
 from .filtered import fit_logs
 from .host import host_logs
-from .laws import moments_from_features
+from .laws import moments_from_features, of_mass_one
 from .recursion import hop
 from .step import StepOutput, correct, likelihoods_at_nodes, logs_at, observation_status
 from .workspace import Stepper, stepper_of
@@ -140,7 +140,7 @@ def density_on_nodes(filled: Filled, law: NodesLaw) -> ProductDensity:
         coefficients, peaks = eqx.filter_jit(fit_logs)(filled, law.logs[None])
         roots, log_scale = [coefficients[0]], log_scale + peaks[0]
     if int(law.at[0]) == 0:
-        return ProductDensity.of_prior(filled, roots, log_scale)
+        return of_mass_one(ProductDensity.of_prior(filled, roots, log_scale), filled)
     v = filled.plan.node_weights() * law.source
     rows = filled.tables_at(*law.at).rows
-    return ProductDensity.predicted(filled, rows, v, roots, log_scale)
+    return of_mass_one(ProductDensity.predicted(filled, rows, v, roots, log_scale), filled)

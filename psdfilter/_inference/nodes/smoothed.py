@@ -16,13 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._density.psd import AbstractDensity
 from ..._statespace.functions import Inputs
 from ..sizing.tables import backward_nodes
-from .densities import SmoothedDensity
+from .densities import ProductDensity, SmoothedDensity
 from .filled import Filled
 from .filtered import FilteredLaws
-from .laws import AbstractNodeLaws, moments_from_features
+from .laws import AbstractNodeLaws, moments_from_features, of_mass_one
 from .refine import FineNodes, Fits, backward_squares, likelihood_on
 from .workspace import moment_features
 
@@ -41,14 +40,18 @@ class SmoothedLaws(AbstractNodeLaws):
         backward = _information_on(self.model, self.forward, self.sinks, fine)
         return forward * backward * jnp.exp(-self.log_norms)[:, None]
 
-    def density(self, t: int) -> AbstractDensity:
+    def density(self, t: int) -> ProductDensity | SmoothedDensity:
         """The density at index t, a function of x (..., d) in user units."""
+        return of_mass_one(self.unscaled(t), self.model)
+
+    def unscaled(self, t: int) -> ProductDensity | SmoothedDensity:
+        """The same, normalised as the recursion did."""
         series, model = self.forward.series, self.model
         if t == series.num - 1:
-            return self.forward.density(t)
+            return self.forward.unscaled(t)
         if int(series.hops[t + 1]) == 0:
             # Several sensors at one time share their smoothed density.
-            return self.density(t + 1)
+            return self.unscaled(t + 1)
         if model.renormalize:
             raise ValueError(
                 "density of a smoother of a renormalised transition is no PSD model; use quantile, "
@@ -56,7 +59,7 @@ class SmoothedLaws(AbstractNodeLaws):
             )
         earliest = series.steps[t + 1] - series.hops[t + 1] + 1
         transition = earliest, series.row(t + 1)
-        filtered = self.forward.density(t)
+        filtered = self.forward.unscaled(t)
         return SmoothedDensity.make(filtered, model, transition, self.sinks[t], -self.log_norms[t])
 
 

@@ -15,11 +15,13 @@ import pytest
 import psdfilter as psd
 from psdfilter import _results, systems
 from psdfilter._density.diagonal import weighted_gram
-from psdfilter._inference.closed.learned import AbstractLearned, LearnedOnGrid, LearnedTriple
+from psdfilter._inference.closed.learned import AbstractLearned, LearnedOnGrid
 from psdfilter._inference.closed.model import ClosedModel
 from psdfilter._inference.closed.plan import shared_plan
 from psdfilter._inference.closed.recursion import Grid
 from psdfilter._inference.closed.reference import ReferenceModel
+from psdfilter._inference.given.reference import GivenParts
+from psdfilter._inference.given.triple import Triple
 from psdfilter._inference.nodes.filled import Filled
 from psdfilter._inference.nodes.model import NodesModel
 from psdfilter._inference.nodes.refine import FineNodes
@@ -208,7 +210,7 @@ def test_golden_filter_step():
     root = psd.GaussianPSD(pairs, (1 / (1 + steps)).ravel(), [1.0, 1.0])
     box = psd.Box([-1.0], [1.0])
     prior = psd.normalize(psd.GaussianPSD([[0.0]], [1.0], [1.0]), box)
-    post = psd.run_filter(reference_of(LearnedTriple(root, root, prior, box)), [0.3])
+    post = psd.run_filter(reference_of(GivenParts(Triple(prior, root, root, box))), [0.3])
     assert float(jnp.exp(post.log_likelihoods[0])) == pytest.approx(23.524939253496, abs=1e-11)
     assert float(post.mean[0, 0]) == pytest.approx(0.047449141226, abs=1e-12)
     assert float(post.covariance[0, 0, 0]) == pytest.approx(0.238823456441, abs=1e-12)

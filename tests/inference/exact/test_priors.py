@@ -137,3 +137,29 @@ def test_damped_kernels_differ_by_their_damping(problem):
         u = rng.normal(size=(20, 4))
         ratio = np.asarray(damped(u) / plain(u))
         np.testing.assert_allclose(ratio, np.exp(-damping * np.sum(u**2, axis=1)), rtol=1e-12)
+
+
+def test_components_that_interfere_with_precisions_of_their_own():
+    """Against a dense grid of the prior's values, moved and corrected by formulas."""
+    prior = psd.GeneralizedGaussianPSD.from_centers(
+        [[-1.0], [0.8], [0.1]], [[1.0, 0.3], [-0.7, 0.6], [0.5, 0.2]], [[[1.0]], [[0.4]], [[2.0]]]
+    )
+    ssm = psd.linear_gaussian(0.9, 0.3, 1.0, 0.5, None, None, prior=prior)
+    ys = [0.4, -0.6, 1.1]
+    model = psd.learn(ssm)
+    post = psd.run_filter(model, ys)
+    x, w = np.polynomial.legendre.leggauss(600)
+    x, w = 15 * x, 15 * w
+    law = np.asarray(prior(x[:, None]))
+    law, total = law / (w @ law), 0.0
+    kernel = np.exp(-0.5 * (x[None] - 0.9 * x[:, None]) ** 2 / 0.3) / np.sqrt(0.6 * np.pi)
+    for t, y in enumerate(ys):
+        law = (law * w) @ kernel * np.exp(-0.5 * (y - x) ** 2 / 0.5) / np.sqrt(np.pi)
+        mass = w @ law
+        total, law = total + np.log(mass), law / mass
+        np.testing.assert_allclose(post.mean[t, 0], w @ (law * x), atol=1e-10)
+        np.testing.assert_allclose(post.density(t)(x[:, None]), law, atol=1e-9)
+    np.testing.assert_allclose(post.log_likelihood, total, atol=1e-10)
+    assert isinstance(post.density(1), psd.densities.PairwiseGaussianPSD)
+    np.testing.assert_allclose(model.prior([0.3]), prior([0.3]) / psd.integral(prior), rtol=1e-12)
+    np.testing.assert_allclose(psd.integral(post.density(2)), 1.0, atol=1e-12)

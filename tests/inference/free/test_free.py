@@ -216,7 +216,7 @@ def test_steps_are_those_of_the_closed_form(dim):
     y = 0.2
     joint = psd.product(Q, prior, f_axes=range(2 * dim), g_axes=old)
     ahead = psd.marginal(joint, tuple(range(dim, 2 * dim)))
-    start = SquareSum(made.prior.atoms, made.prior.factor)
+    start = SquareSum(made.start_law.atoms, made.start_law.factor)
     law, record = predict(start, made.learned, size)
     x = np.random.default_rng(4).uniform(-0.7, 0.7, (40, dim))
     kept = psd.integral(ahead) / psd.integral(prior)
@@ -226,7 +226,7 @@ def test_steps_are_those_of_the_closed_form(dim):
     wanted = np.asarray(ahead(x)) / float(psd.integral(ahead))
     np.testing.assert_allclose(law(jnp.asarray(x)), wanted, atol=close * wanted.max())
     seen = psd.product(ahead, psd.partial(G, dim, [y]))
-    after, record = update(law, made.observation, jnp.asarray([y]), size)
+    after, record = update(law, made.sensor, jnp.asarray([y]), size)
     mass = float(psd.integral(seen)) / float(psd.integral(ahead))
     np.testing.assert_allclose(float(record.log_mass), np.log(mass), atol=close)
     wanted = np.asarray(seen(x)) / float(psd.integral(seen))
