@@ -22,7 +22,9 @@ def learn(
         tol: total variation error of the filtered densities (int |p - q|, no factor 1/2), and
             error of each log-likelihood increment.
         engine: a word, or an object with options of its own:
-            "nodes", PSD models at quadrature nodes of a box, d <= 4 (`psdfilter.engines.Nodes`);
+            "adaptive", exact values on nodes chosen at every step, d <= 2
+            (`psdfilter.engines.Adaptive`);
+            "nodes", PSD models at quadrature nodes of a box, d <= 4 (`Nodes`);
             "exact", linear and Gaussian on R^d, any d (`Exact`);
             "mixture", Gaussians that are split and merged, d <= 6 (`Mixture`);
             "closed", error functions and no quadrature, d <= 2, slower (`Closed`);
