@@ -161,8 +161,8 @@ SCHEMAS = {
         ),
         _schema(
             "plane law", f"{_INFERENCE}.adaptive.plane.law", "Law",
-            "source", "seen", "log_norm", "axes", "place", "log_masses", "shape", "offset", "error",
-            "local", "sampling", "edge", "code", "depth", "hint", "before",
+            "source", "seen", "log_norm", "axes", "turn", "place", "log_masses", "shape",
+            "offset", "error", "local", "sampling", "edge", "code", "depth", "hint", "before",
         ),
         _schema(
             "plane link", f"{_INFERENCE}.adaptive.plane.chain", "Link",

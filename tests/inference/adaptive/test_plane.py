@@ -116,17 +116,18 @@ def test_outliers_are_followed(far):
     assert int(state.code) == 0
 
 
-def test_noise_that_is_correlated_and_a_sensor_that_is_precise():
+@pytest.mark.parametrize("variance", [1e-2, 1e-6])
+def test_noise_that_is_correlated_and_a_sensor_that_is_precise(variance):
     noise = np.array([[0.09, 0.06], [0.06, 0.09]])
     ssm = psd.additive_gaussian(
-        lambda x: 0.8 * x, lambda x: x[:1] + x[1:], noise, 1e-2, [0.0, 0.0], [1.0, 0.5]
+        lambda x: 0.8 * x, lambda x: x[:1] + x[1:], noise, variance, [0.0, 0.0], [1.0, 0.5]
     )
     ys = np.array([[0.3], [0.5], [-0.2]])
     post = psd.run_filter(psd.learn(ssm, 1e-3, engine="adaptive"), ys)
     mean, covariance, h = np.zeros(2), np.diag([1.0, 0.5]), np.array([1.0, 1.0])
     for t, y in enumerate(ys):
         mean, covariance = 0.8 * mean, 0.64 * covariance + noise
-        spread = h @ covariance @ h + 1e-2
+        spread = h @ covariance @ h + variance
         gain = covariance @ h / spread
         log_z = -0.5 * ((y[0] - h @ mean) ** 2 / spread + np.log(2 * np.pi * spread))
         mean = mean + gain * (y[0] - h @ mean)

@@ -51,24 +51,26 @@ def _step(t: np.ndarray) -> np.ndarray:
 
 def cdf(values: PlaneValues, law: Law, coordinate: int, x: np.ndarray) -> Float[np.ndarray, " k"]:
     """P(x_l <= x_k): along lines of one axis in closed form, over them by the rule of the nodes."""
-    frame, axis = values.space.frame, law.axes[coordinate]
+    steep = (values.space.frame @ law.turn)[coordinate]  # x_l = steep . w
+    widths = np.array([axis.high - axis.low for axis in law.axes])
+    along = int(np.argmax(np.abs(steep) * np.where(widths > 0, widths, 1e-300)))
+    axis, other = law.axes[along], law.axes[1 - along].nodes
     dense = np.zeros((law.axes[0].num + 1, law.axes[1].num + 1))
     dense[law.place[:, 0], law.place[:, 1]] = law.masses
-    lines = np.moveaxis(dense, coordinate, 0)
-    other = law.axes[1 - coordinate].nodes
-    scale, mixed = frame[coordinate, coordinate], frame[coordinate, 1 - coordinate]
+    lines = np.moveaxis(dense, along, 0)
+    scale, mixed = steep[along], steep[1 - along]
     used = np.flatnonzero(lines.sum(0) > 0)
     if mixed == 0:
         lines, other, used = lines.sum(1, keepdims=True), np.zeros(1), np.zeros(1, int)
-    out = np.zeros(len(x))
+    below = np.zeros(len(x))  # P(w_along <= threshold)
     for line in used:
-        z = (x - mixed * other[line]) / scale
+        w = (x - mixed * other[line]) / scale
         if axis.num == 0:
-            out += lines[0, line] * (z >= axis.low)
+            below += lines[0, line] * (w >= axis.low)
             continue
-        gap = _place(axis, z)[:, None] - np.arange(axis.num + 1)[None, :]
-        out += _step(gap) @ lines[:, line]
-    return np.clip(out, 0.0, 1.0)
+        gap = _place(axis, w)[:, None] - np.arange(axis.num + 1)[None, :]
+        below += _step(gap) @ lines[:, line]
+    return np.clip(below if scale > 0 else 1 - below, 0.0, 1.0)
 
 
 def quantile(
@@ -76,7 +78,7 @@ def quantile(
 ) -> Float[np.ndarray, " k"]:
     """By bisection of the distribution function."""
     corners = np.array([[a, b] for a in _ends(law.axes[0]) for b in _ends(law.axes[1])])
-    span = values.space.x_of(corners)[:, coordinate]
+    span = values.space.x_of(corners @ law.turn.T)[:, coordinate]
     low, high = np.full(len(levels), span.min()), np.full(len(levels), span.max())
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
@@ -101,14 +103,14 @@ def draw(
         mask = law.kept
         for _ in range(_DOUBLINGS):
             axes, mask = children(axes, mask, np.array([a.num > 0 for a in axes]))
-        looked = look(values, law.source, law.seen, axes, mask)
+        looked = look(values, law.source, law.seen, axes, law.turn, mask)
         index = looked.place
         weights = axes[0].weights[index[:, 0]] * axes[1].weights[index[:, 1]]
         masses = np.exp(looked.logs - np.max(looked.logs)) * weights
     picked = index[rng.choice(len(masses), size=num, p=masses / np.sum(masses))]
-    z = np.zeros((num, 2))
+    w = np.zeros((num, 2))
     for k in range(2):
         grid, moves = axes[k].nodes, axes[k].num > 0
         place = picked[:, k] + rng.uniform(-0.5, 0.5, size=num) * moves
-        z[:, k] = np.interp(np.clip(place, 0, axes[k].num), np.arange(len(grid)), grid)
-    return values.space.x_of(z)
+        w[:, k] = np.interp(np.clip(place, 0, axes[k].num), np.arange(len(grid)), grid)
+    return values.space.x_of(w @ law.turn.T)

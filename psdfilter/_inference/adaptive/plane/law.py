@@ -31,6 +31,7 @@ class Law(NamedTuple):
     seen: tuple[Seen, ...]
     log_norm: float
     axes: Axes
+    turn: Float[np.ndarray, "2 2"]  # of the axes: z = turn w
     place: Int[np.ndarray, "n 2"]  # indices of nodes
     log_masses: Float[np.ndarray, " n"]
     shape: Float[np.ndarray, " n"]  # relative error carried
@@ -47,7 +48,7 @@ class Law(NamedTuple):
     @property
     def nodes(self) -> Float[np.ndarray, "n 2"]:
         """Where mass is, in z."""
-        return points_of(self.axes, self.place)
+        return points_of(self.axes, self.turn, self.place)
 
     @property
     def masses(self) -> Float[np.ndarray, " n"]:
@@ -94,15 +95,19 @@ class Law(NamedTuple):
         return Source(nodes, self.log_masses, ratios, None, t, row)
 
 
-def points_of(axes: Axes, index: Int[np.ndarray, "n 2"]) -> Float[np.ndarray, "n 2"]:
-    """Nodes of a lattice."""
-    return np.stack([axes[0].nodes[index[:, 0]], axes[1].nodes[index[:, 1]]], axis=1)
+def points_of(
+    axes: Axes, turn: Float[np.ndarray, "2 2"], index: Int[np.ndarray, "n 2"]
+) -> Float[np.ndarray, "n 2"]:
+    """Nodes of a lattice, in z."""
+    w = np.stack([axes[0].nodes[index[:, 0]], axes[1].nodes[index[:, 1]]], axis=1)
+    return w @ turn.T
 
 
 class Looked(NamedTuple):
     """Values at nodes of a lattice: log of the unnormalised law, and companions over p."""
 
     axes: Axes
+    turn: Float[np.ndarray, "2 2"]
     place: Int[np.ndarray, "n 2"]  # indices of nodes
     logs: Float[np.ndarray, " n"]
     ratios: Float[np.ndarray, "r n"]
@@ -113,18 +118,21 @@ def look(
     source: Source | None,
     seen: tuple[Seen, ...],
     axes: Axes,
+    turn: Float[np.ndarray, "2 2"],
     mask: Bool[np.ndarray, "n m"],
 ) -> Looked:
     """The unnormalised law at nodes of a lattice."""
     index = np.argwhere(mask)
-    points = points_of(axes, index)
+    points = points_of(axes, turn, index)
     logs = likelihoods(values, seen, points)
     if source is None:
         ratios = np.ones((RATIOS, len(index)))
         ratios[[CARRIED, EDGE]] = 0.0
-        return Looked(axes, index, no_nan(logs + prior_logs(values, axes, points)), ratios)
-    log_p, ratios = on_lattice(values, source, (axes[0].nodes, axes[1].nodes), index)
-    return Looked(axes, index, no_nan(logs + log_p), ratios)
+        prior = prior_logs(values, axes, points)
+        return Looked(axes, turn, index, no_nan(logs + prior), ratios)
+    turned = source if source.means is None else source._replace(means=source.means @ turn)
+    log_p, ratios = on_lattice(values, turned, (axes[0].nodes, axes[1].nodes), index)
+    return Looked(axes, turn, index, no_nan(logs + log_p), ratios)
 
 
 def prior_logs(values: PlaneValues, axes: Axes, points: np.ndarray) -> np.ndarray:
@@ -205,6 +213,7 @@ def law_of(
         seen,
         log_norm,
         looked.axes,
+        looked.turn,
         index,
         log_masses,
         shape - mean,
@@ -220,7 +229,7 @@ def law_of(
 
 def nowhere(source: Source | None, seen: tuple[Seen, ...], looked: Looked, depth: float) -> Law:
     """No mass was found."""
-    middle = points_of(looked.axes, looked.place[:1])[0]
+    middle = points_of(looked.axes, looked.turn, looked.place[:1])[0]
     return atom(middle)._replace(
         source=source, seen=seen, log_norm=-np.inf, code=_results.NO_MASS, depth=depth
     )
@@ -231,5 +240,19 @@ def atom(z: Float[np.ndarray, " 2"]) -> Law:
     axes = Axis(float(z[0]), float(z[0]), 0), Axis(float(z[1]), float(z[1]), 0)
     one = np.zeros(1)
     return Law(
-        None, (), 0.0, axes, np.zeros((1, 2), int), one, one, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0
+        None,
+        (),
+        0.0,
+        axes,
+        np.eye(2),
+        np.zeros((1, 2), int),
+        one,
+        one,
+        0.0,
+        0.0,
+        0.0,
+        0.0,
+        0.0,
+        0,
+        0.0,
     )

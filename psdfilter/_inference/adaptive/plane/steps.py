@@ -21,7 +21,7 @@ from .axes import (
 )
 from .law import Law, Looked, law_of, look, own_errors
 from .sums import HALF, SPARSE, Source
-from .values import PlaneValues, Space
+from .values import PlaneValues, Space, Start
 
 # Intervals of a first look at a law: a quarter of them is the coarsest of three lattices.
 _FIRST = 16
@@ -36,6 +36,9 @@ _MANY = 1000
 # Half of the nodes are enough for the next law if half of those before erred by no more than this
 # share of the target.
 _IDLE = 0.1
+# A lattice lies along the principal axes of what is so many times as long as wide; it is turned if
+# that leaves less than a share of its area, at most some times a step.
+_LONG, _SMALLER, _TURNS = 1.5, 0.5, 6
 # Looks at one step: a precise sensor takes one for every factor of eight, an outlier one for every
 # half window.
 _LOOKS = 60
@@ -59,25 +62,32 @@ def depth_for(target: float) -> float:
     return float(np.log(1e3 / target))
 
 
-def first_axes(space: Space, source: Source | None, depth: float, hint: tuple[int, int]) -> Axes:
+def first_axes(
+    space: Space,
+    source: Source | None,
+    turn: Float[np.ndarray, "2 2"],
+    depth: float,
+    hint: tuple[int, int],
+) -> Axes:
     """Wherever the law may be before an observation narrows it."""
     if source is None:
-        return _start_axes(space, depth)
+        return _start_axes(space, turn, depth)
     if source.means is None:
         return _box_axes(space)
+    means = source.means @ turn
     # A node of little mass reaches less far.
     gap = depth + source.log_masses - np.max(source.log_masses)
     used = gap > 0
     reach = np.sqrt(2 * gap[used])[:, None]
-    low = np.min(source.means[used] - reach, axis=0)
-    high = np.max(source.means[used] + reach, axis=0)
+    low = np.min(means[used] - reach, axis=0)
+    high = np.max(means[used] + reach, axis=0)
     return _clipped(space, low, high, [int(np.clip(n, _FIRST, _MOST_HINTED)) for n in hint])
 
 
-def _start_axes(space: Space, depth: float) -> Axes:
-    start = space.start
-    if start is None:
+def _start_axes(space: Space, turn: Float[np.ndarray, "2 2"], depth: float) -> Axes:
+    if space.start is None:
         return _box_axes(space)
+    start = Start(turn.T @ space.start.mean, turn.T @ space.start.covariance @ turn)
     reach = np.sqrt(2 * depth) * start.sd
     axes = _clipped(space, start.mean - reach, start.mean + reach, [_FIRST, _FIRST])
     flat = [Axis(float(m), float(m), 0) for m in start.mean]
@@ -85,6 +95,45 @@ def _start_axes(space: Space, depth: float) -> Axes:
         axes[0] if start.sd[0] > 0 else flat[0],
         axes[1] if start.sd[1] > 0 else flat[1],
     )
+
+
+def first_turn(space: Space, source: Source | None) -> Float[np.ndarray, "2 2"]:
+    """The angle of a lattice: that of the prior's or the prediction's axes."""
+    if not space.turns:
+        return np.eye(2)
+    if source is None:
+        flat = space.start is None or np.any(space.start.sd == 0)
+        return np.eye(2) if space.start is None or flat else _axes_of(space.start.covariance)
+    assert source.means is not None
+    masses = np.exp(source.log_masses)
+    gap = source.means - masses @ source.means
+    return _axes_of(gap.T @ (masses[:, None] * gap) + np.eye(2))
+
+
+def _axes_of(covariance: Float[np.ndarray, "2 2"]) -> Float[np.ndarray, "2 2"]:
+    """Principal axes, where they matter; those of z otherwise."""
+    sizes, axes = np.linalg.eigh(covariance)
+    return axes if sizes[1] > _LONG**2 * max(sizes[0], 0.0) else np.eye(2)
+
+
+def _turned(
+    looked: Looked, keep: Bool[np.ndarray, "n m"], num: int
+) -> tuple[Axes, Float[np.ndarray, "2 2"]] | None:
+    """A lattice along the nodes that are kept, if these fill little of the one that there is."""
+    axes = looked.axes
+    w = np.stack([axes[k].nodes[i] for k, i in enumerate(np.nonzero(keep))], axis=1)
+    cell = np.array([(axis.high - axis.low) / max(axis.num, 1) for axis in axes])
+    middle = w.mean(axis=0)
+    gap = w - middle
+    turn = np.linalg.eigh(gap.T @ gap / len(w) + np.diag(cell**2) / 12)[1]
+    along = w @ turn
+    margin = np.abs(turn).T @ cell
+    low, high = along.min(axis=0) - margin, along.max(axis=0) + margin
+    area = float(np.prod([axis.high - axis.low for axis in axes]))
+    if float(np.prod(high - low)) > _SMALLER * area:
+        return None
+    ends = [Axis(float(low[k]), float(high[k]), num) for k in range(2)]
+    return (ends[0], ends[1]), looked.turn @ turn
 
 
 def _box_axes(space: Space) -> Axes:
@@ -117,12 +166,14 @@ def build(
         The old law, on more nodes if the new one needed them, and the new law.
     """
     source = None if old is None else old.as_source(values, *step)
-    axes = first_axes(values.space, source, wanted.depth, (0, 0) if old is None else old.hint)
+    turn, turns = first_turn(values.space, source), _TURNS if values.space.turns else 0
+    hint = (0, 0) if old is None else old.hint
+    axes = first_axes(values.space, source, turn, wanted.depth, hint)
     mask = np.ones(shape_of(axes), bool)
     rough = None if source is None else thinned(source)
     looked, settled = None, False
     for _ in range(_LOOKS):
-        looked = look(values, rough or source, seen, axes, mask)
+        looked = look(values, rough or source, seen, axes, turn, mask)
         dense = _dense(looked)
         top = float(np.max(looked.logs))
         if not np.isfinite(top):
@@ -135,6 +186,11 @@ def build(
         keep = mask & (upper_bound(dense, mask) > top - wanted.depth)
         moved = _extended(values.space, axes, dense > top - wanted.depth)
         moved = _moved(axes, keep) if moved is None else moved
+        if moved is None and turns > 0 and np.all(_several(axes)):
+            turned = _turned(looked, keep, 2 * _FIRST)
+            if turned is not None:
+                moved, turn = turned
+                turns -= 1
         if moved is not None:
             axes, mask = moved, np.ones(shape_of(moved), bool)
             continue
@@ -279,7 +335,7 @@ def refined(values: PlaneValues, law: Law, want: Bool[np.ndarray, " 2"]) -> Law 
     axes, mask = children(law.axes, law.kept, want)
     if _too_large(values, 1 if law.source is None else len(law.source.nodes), axes, mask):
         return None
-    looked = look(values, law.source, law.seen, axes, mask)
+    looked = look(values, law.source, law.seen, axes, law.turn, mask)
     again = law_of(law.source, law.seen, looked, law.sampling, law.depth)
     return again._replace(before=law.before) if again.code == _results.OK else None
 
@@ -294,5 +350,7 @@ def _finished(source: Source | None, seen: tuple[Seen, ...], looked: Looked, wan
     masses = np.exp(looked.logs - top) * weights
     dropped = float(np.sum(masses[~stay]) / np.sum(masses))
     sampling = float(np.sum(_sampling(looked.axes, _dense(looked), top))) + dropped
-    kept = Looked(looked.axes, looked.place[stay], looked.logs[stay], looked.ratios[:, stay])
+    kept = looked._replace(
+        place=looked.place[stay], logs=looked.logs[stay], ratios=looked.ratios[:, stay]
+    )
     return law_of(source, seen, kept, sampling, wanted.depth)

@@ -32,10 +32,15 @@ _PAIRS = 2**21
 
 
 class Start(NamedTuple):
-    """A Gaussian prior in the coordinates of the lattice."""
+    """A Gaussian prior in z."""
 
     mean: Float[np.ndarray, " 2"]
-    sd: Float[np.ndarray, " 2"]
+    covariance: Float[np.ndarray, "2 2"]
+
+    @property
+    def sd(self) -> Float[np.ndarray, " 2"]:
+        """Standard deviations."""
+        return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
 
 
 class Space(NamedTuple):
@@ -55,6 +60,11 @@ class Space(NamedTuple):
     start: Start | None
     gaussian: bool
     separable: bool
+
+    @property
+    def turns(self) -> bool:
+        """Whether lattices may lie at any angle: nothing distinguishes an axis of z."""
+        return self.gaussian and not np.any(np.isfinite(np.concatenate([self.low, self.high])))
 
     @property
     def log_det(self) -> float:
@@ -100,7 +110,7 @@ def _start_of(form: AdditiveGaussian | LinearGaussian, frame: np.ndarray) -> Sta
         return None
     inverse = np.linalg.inv(frame)
     spread = inverse @ np.asarray(form.P0) @ inverse.T
-    return Start(inverse @ np.asarray(form.m0), np.sqrt(np.maximum(np.diag(spread), 0.0)))
+    return Start(inverse @ np.asarray(form.m0), spread)
 
 
 def _prior(ssm: StateSpaceModel, x: Array) -> Array:
