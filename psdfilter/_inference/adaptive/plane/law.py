@@ -11,7 +11,7 @@ from ..rules import embedded_error
 from ..state import together
 from ..tables import Seen
 from .axes import LEAST_SHARE, Axes, Axis, is_edge
-from .sums import CARRIED, EDGE, HALF, QUARTER, RATIOS, Source, log_sums, on_lattice
+from .sums import CARRIED, EDGE, HALF, QUARTER, RATIOS, Source, at_points, log_sums, on_lattice
 from .values import PlaneValues
 
 # Mass left out beside a node at the edge, over that of the node: of densities that fall by a factor
@@ -125,13 +125,20 @@ def look(
     index = np.argwhere(mask)
     points = points_of(axes, turn, index)
     logs = likelihoods(values, seen, points)
+    if values.space.walled and turn[0, 0] != 1:
+        # Walls are not the ends of turned axes.
+        inside = np.all((points >= values.space.low) & (points <= values.space.high), axis=1)
+        logs = np.where(inside, logs, -np.inf)
     if source is None:
         ratios = np.ones((RATIOS, len(index)))
         ratios[[CARRIED, EDGE]] = 0.0
         prior = prior_logs(values, axes, points)
         return Looked(axes, turn, index, no_nan(logs + prior), ratios)
-    turned = source if source.means is None else source._replace(means=source.means @ turn)
-    log_p, ratios = on_lattice(values, turned, (axes[0].nodes, axes[1].nodes), index)
+    if values.space.separable:
+        turned = source if source.means is None else source._replace(means=source.means @ turn)
+        log_p, ratios = on_lattice(values, turned, (axes[0].nodes, axes[1].nodes), index)
+    else:
+        log_p, ratios = at_points(values, source, points)
     return Looked(axes, turn, index, no_nan(logs + log_p), ratios)
 
 

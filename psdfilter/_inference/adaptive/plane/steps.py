@@ -99,11 +99,12 @@ def _start_axes(space: Space, turn: Float[np.ndarray, "2 2"], depth: float) -> A
 
 def first_turn(space: Space, source: Source | None) -> Float[np.ndarray, "2 2"]:
     """The angle of a lattice: that of the prior's or the prediction's axes."""
-    if not space.turns:
+    if space.walled or not space.turns:
         return np.eye(2)
     if source is None:
-        flat = space.start is None or np.any(space.start.sd == 0)
-        return np.eye(2) if space.start is None or flat else _axes_of(space.start.covariance)
+        start = space.start
+        known = start is not None and not np.any(start.sd == 0)
+        return _axes_of(start.covariance) if start is not None and known else np.eye(2)
     assert source.means is not None
     masses = np.exp(source.log_masses)
     gap = source.means - masses @ source.means
@@ -121,6 +122,12 @@ def _turned(
 ) -> tuple[Axes, Float[np.ndarray, "2 2"]] | None:
     """A lattice along the nodes that are kept, if these fill little of the one that there is."""
     axes = looked.axes
+    ends = hull(keep)
+    if any(
+        (axis.walls[0] and ends[k, 0] == 0) or (axis.walls[1] and ends[k, 1] == axis.num)
+        for k, axis in enumerate(axes)
+    ):
+        return None
     w = np.stack([axes[k].nodes[i] for k, i in enumerate(np.nonzero(keep))], axis=1)
     cell = np.array([(axis.high - axis.low) / max(axis.num, 1) for axis in axes])
     middle = w.mean(axis=0)
@@ -132,8 +139,8 @@ def _turned(
     area = float(np.prod([axis.high - axis.low for axis in axes]))
     if float(np.prod(high - low)) > _SMALLER * area:
         return None
-    ends = [Axis(float(low[k]), float(high[k]), num) for k in range(2)]
-    return (ends[0], ends[1]), looked.turn @ turn
+    one, two = (Axis(float(low[k]), float(high[k]), num) for k in range(2))
+    return (one, two), looked.turn @ turn
 
 
 def _box_axes(space: Space) -> Axes:
@@ -184,7 +191,8 @@ def build(
             axes, mask = children(axes, mask, _several(axes))
             continue
         keep = mask & (upper_bound(dense, mask) > top - wanted.depth)
-        moved = _extended(values.space, axes, dense > top - wanted.depth)
+        space = values.space if turn[0, 0] == 1 else values.space.open()
+        moved = _extended(space, axes, dense > top - wanted.depth)
         moved = _moved(axes, keep) if moved is None else moved
         if moved is None and turns > 0 and np.all(_several(axes)):
             turned = _turned(looked, keep, 2 * _FIRST)

@@ -59,10 +59,10 @@ def on_lattice(
     axes: tuple[np.ndarray, np.ndarray],
     index: Int[np.ndarray, "a 2"],
 ) -> tuple[Float[np.ndarray, " a"], Float[np.ndarray, "r a"]]:
-    """log p and its companions over p, at nodes of a lattice."""
-    if not values.space.separable:
-        points = np.stack([axes[0][index[:, 0]], axes[1][index[:, 1]]], axis=1)
-        return at_points(values, source, points)
+    """log p and its companions over p, at nodes of a lattice, of a separable transition.
+
+    The means of Gaussian noise are given in the coordinates of the lattice.
+    """
     first = _axis_logs(values, source, 0, axes[0]) + source.log_masses[:, None]
     second = _axis_logs(values, source, 1, axes[1])
     left, up = _shifted(first)

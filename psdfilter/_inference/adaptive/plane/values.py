@@ -63,8 +63,17 @@ class Space(NamedTuple):
 
     @property
     def turns(self) -> bool:
-        """Whether lattices may lie at any angle: nothing distinguishes an axis of z."""
-        return self.gaussian and not np.any(np.isfinite(np.concatenate([self.low, self.high])))
+        """Whether lattices may lie at any angle: no product over the axes of z is in use."""
+        return self.gaussian or not self.separable
+
+    @property
+    def walled(self) -> bool:
+        """Whether the state is confined."""
+        return bool(np.any(np.isfinite(np.concatenate([self.low, self.high]))))
+
+    def open(self) -> "Space":
+        """Without walls."""
+        return self._replace(low=np.full(2, -np.inf), high=np.full(2, np.inf))
 
     @property
     def log_det(self) -> float:
