@@ -5,6 +5,7 @@ from math import prod
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
@@ -17,6 +18,8 @@ from .sizing.grids import AxisNodes, flat_weights, grid_points
 # Two rules that agree to this are right to rounding: the finer one has squared its error at least.
 _AGREE = 1e-13
 _GROWTH = 1.5
+# Rounding of densities whose terms cancel, as far as they are taken at all: six digits.
+_ROUNDING = 1e-6
 # Points of a rule, beyond which the recursion's own normaliser stands.
 _MAX_POINTS = 2**16
 
@@ -41,7 +44,7 @@ def log_mass(f: AbstractDensity, box: Box, rules: Rules) -> Float[Array, ""]:
     traced f is integrated once; where rules become too large, the last one stands, and if that is
     the first, zero does: the mass by the filter's own rule.
     """
-    factor, here = _GROWTH, jnp.zeros(())
+    factor, here, before = _GROWTH, jnp.zeros(()), np.inf
     while True:
         nodes, weights = rules(factor)
         if prod(z.shape[0] for z in nodes) > _MAX_POINTS:
@@ -49,9 +52,11 @@ def log_mass(f: AbstractDensity, box: Box, rules: Rules) -> Float[Array, ""]:
         there = _on_rule(f, box, nodes, weights)
         if is_traced((f, box)) or not bool(jnp.isfinite(there)):
             return there
-        if factor > _GROWTH and abs(float(there - here)) <= _AGREE:
+        gap = abs(float(there - here)) if factor > _GROWTH else np.inf
+        # Differences that no longer fall are those of rounding.
+        if gap <= _AGREE or (gap <= _ROUNDING and gap >= 0.5 * before):
             return there
-        factor, here = _GROWTH * factor, there
+        factor, here, before = _GROWTH * factor, there, gap
 
 
 @eqx.filter_jit

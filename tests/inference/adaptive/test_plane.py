@@ -247,3 +247,35 @@ def test_an_online_state_is_saved_and_goes_on(tmp_path):
     two = psd.update(model, psd.predict(model, again), YS[3])
     assert float(one.log_likelihood) == float(two.log_likelihood)
     np.testing.assert_array_equal(one.moments(model)[0], two.moments(model)[0])
+
+
+def test_a_ridge_across_a_box():
+    """A sensor of the sum, a thousandth of the box: the lattice turns along what it leaves."""
+    noise = np.array([[0.16, 0.05], [0.05, 0.09]])
+    precision, log_det = np.linalg.inv(noise), float(np.log(np.linalg.det(2 * np.pi * noise)))
+
+    def log_transition(u, x):
+        gap = x - 0.7 * u
+        return -0.5 * gap @ jnp.asarray(precision) @ gap - 0.5 * log_det
+
+    ssm = psd.StateSpaceModel(
+        log_prior=lambda x: -0.5 * jnp.sum(x**2),
+        log_transition=log_transition,
+        log_observation=lambda x, y: -0.5 * ((y[0] - x[0] - x[1]) / 0.01) ** 2
+        - jnp.log(0.01 * jnp.sqrt(2 * jnp.pi)),
+        state_box=psd.Box([-6.0, -6.0], [6.0, 6.0]),
+    )
+    ys = np.array([0.4, -0.3])
+    post = psd.run_filter(psd.learn(ssm, 1e-3, engine="adaptive"), ys)
+    mean, covariance, h = np.zeros(2), np.eye(2), np.ones(2)
+    for t, y in enumerate(ys):
+        mean, covariance = 0.7 * mean, 0.49 * covariance + noise
+        spread = h @ covariance @ h + 1e-4
+        gain = covariance @ h / spread
+        log_z = -0.5 * ((y - h @ mean) ** 2 / spread + np.log(2 * np.pi * spread))
+        mean = mean + gain * (y - h @ mean)
+        covariance = covariance - np.outer(gain, h @ covariance)
+        np.testing.assert_allclose(post.mean[t], mean, atol=1e-3)
+        np.testing.assert_allclose(post.covariance[t], covariance, atol=1e-3)
+        np.testing.assert_allclose(post.log_likelihoods[t], log_z, atol=1e-3)
+    assert np.all(np.asarray(post.codes) == 0)
