@@ -29,6 +29,14 @@ class Sink(NamedTuple):
     row: Inputs
 
 
+def log_ratio(
+    log_masses: Float[np.ndarray, " n"], log_p: Float[np.ndarray, " n"]
+) -> Float[np.ndarray, " n"]:
+    """log of masses over densities; nothing over nothing is nothing."""
+    there = np.isfinite(log_masses)
+    return np.where(there, log_masses - np.where(there, log_p, 0.0), -np.inf)
+
+
 class LineDensity(AbstractDensity):
     """p(x) = prod_i G(x, y_i) sum_m v_m Q(u_m, x) / norm, in exact values of Q and G.
 

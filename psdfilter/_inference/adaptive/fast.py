@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .rules import LEAST_SHARE, scan_rule
+from .spikes import BUMP
 from .state import BEYOND, OUTER
 from .tables import shares_of
 from .values import Parts
@@ -23,6 +24,8 @@ _LOOK = 33
 _LOOKS, _BOX_LOOKS = 3, 5
 # Nats below its end within which the likelihood between two nodes must stay.
 _HIDDEN = 1.0
+# Points of a look for peaks on a floor, of likelihoods that are the user's own functions.
+_DENSE = 4096
 # Outermost nodes on each side; what comes from them in the next step may have more outside.
 _EDGE = 2
 
@@ -142,6 +145,8 @@ def _step(parts: Parts, nodes: Nodes, row: Rows, settings: Settings, bounded: bo
     error, local, shape, offset = _errors(ratios @ shares, v)
     sampling = _embedded(sums[0] - sums[1], sums[1] - sums[2]) / total
     sampling += _hidden(parts, (x, log_p, logs), row, missing)
+    if parts.sensor is None:
+        sampling += _spikes(parts, (x, log_p, top - settings.cut), row, missing)
     edge = _edge_mass(settings, x, v) + _edge_mass(settings, nodes.x, shares @ v)
     out = Nodes(x, jnp.where(v > 0, jnp.log(v), -jnp.inf), shape)
     own = local + sampling + edge
@@ -169,6 +174,19 @@ def _hidden(parts: Parts, values: tuple[Array, Array, Array], row: Rows, missing
     between = 0.5 * (log_p[1:] + log_p[:-1]) + _log_g(parts, middle, row, missing)
     gap = jnp.max(_finite(between)) - jnp.max(logs)
     return jnp.where(gap > _HIDDEN, 1.0, 0.0)
+
+
+def _spikes(parts: Parts, values: tuple[Array, Array, Array], row: Rows, missing: Array) -> Array:
+    """One if a dense look at a likelihood of the user's own shows peaks that nodes cannot."""
+    x, log_p, least = values
+    dense = x[0] + (x[-1] - x[0]) * jnp.linspace(0.0, 1.0, _DENSE)
+    log_g = _log_g(parts, dense, row, missing)
+    bend = jnp.abs(log_g[:-2] - 2 * log_g[1:-1] + log_g[2:])
+    nothing = jnp.isneginf(log_g)
+    bend = jnp.where(jnp.isnan(bend), jnp.inf, bend)
+    bend = jnp.where(nothing[:-2] & nothing[1:-1] & nothing[2:], 0.0, bend)
+    there = jnp.interp(dense[1:-1], x, jnp.maximum(log_p, -1e300)) + log_g[1:-1] > least
+    return jnp.where(jnp.any(there & (bend > BUMP)), 1.0, 0.0)
 
 
 def _ends(settings: Settings, x: Array) -> Array:

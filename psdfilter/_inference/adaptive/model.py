@@ -17,7 +17,7 @@ from ..series import Series
 from ..trace import Ahead, Moved, Observation, Seen, Smoothing, Trace
 from . import recent
 from .base import AbstractAdaptive, refuse_tracing
-from .density import LineDensity, Sink
+from .density import LineDensity, Sink, log_ratio
 from .drawing import generator
 from .hosted import Step
 from .known import known_frame, known_values
@@ -84,7 +84,7 @@ class LineLaws(AbstractLaws):
                 f"index {t}: give the times in between as rows of NaN, or use quantile or cdf"
             )
         sums = known_values(self.ssm).push(after.source, after.nodes)
-        weights = smoothed.log_masses - sums.log_p
+        weights = log_ratio(smoothed.log_masses, sums.log_p)
         sink = Sink(after.nodes, weights, after.source.t, after.source.row)
         return LineDensity(self.ssm, self.filtered[t], sink)
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..._statespace.model import AdditiveGaussian, LinearGaussian, StateSpaceModel
+from .spikes import cut_at, spike_edges
 from .tables import Seen, Source, Values
 
 # First panels of the part that a prediction fills, or of a box: 16 of 15 nodes see what is wider
@@ -13,7 +14,7 @@ _FIRST = 16
 # Doublings of the window to each side, for likelihoods far outside of it: 2^12 windows.
 _LADDER = 12
 # A likelihood is looked at on so many times the nodes: it costs far less than a prediction.
-_DENSE = 8
+_DENSE = 16
 # Nats by which a dense look must exceed the nodes for a panel to be cut.
 _HIDDEN = 3.0
 
@@ -133,4 +134,8 @@ def looked_at(
     low = np.concatenate([lower[~hidden], *(e[:-1] for e in ends)])
     high = np.concatenate([upper[~hidden], *(e[1:] for e in ends)])
     order = np.argsort(low)
-    return low[order], high[order]
+
+    def likelihood(x: np.ndarray) -> np.ndarray:
+        return sum((values.log_likelihood(x, one) for one in seen), np.zeros(len(x)))
+
+    return cut_at(low[order], high[order], spike_edges(likelihood, points, logs))

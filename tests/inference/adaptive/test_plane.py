@@ -261,8 +261,9 @@ def test_a_ridge_across_a_box():
     ssm = psd.StateSpaceModel(
         log_prior=lambda x: -0.5 * jnp.sum(x**2),
         log_transition=log_transition,
-        log_observation=lambda x, y: -0.5 * ((y[0] - x[0] - x[1]) / 0.01) ** 2
-        - jnp.log(0.01 * jnp.sqrt(2 * jnp.pi)),
+        log_observation=lambda x, y: (
+            -0.5 * ((y[0] - x[0] - x[1]) / 0.01) ** 2 - jnp.log(0.01 * jnp.sqrt(2 * jnp.pi))
+        ),
         state_box=psd.Box([-6.0, -6.0], [6.0, 6.0]),
     )
     ys = np.array([0.4, -0.3])

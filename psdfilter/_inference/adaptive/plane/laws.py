@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ...._density.psd import AbstractDensity
 from ...._statespace.model import StateSpaceModel
 from ...laws import AbstractLaws
+from ..density import log_ratio
 from ..drawing import generator
 from . import answers
 from .density import PlaneDensity, PlaneSink
@@ -83,7 +84,9 @@ class PlaneLaws(AbstractLaws):
                 f"index {t}: give the times in between as rows of NaN, or use quantile or cdf"
             )
         log_p = log_sums(plane_values(self.ssm), after.source, after.nodes)
-        sink = PlaneSink(after.nodes, after.log_masses - log_p, after.source.t, after.source.row)
+        sink = PlaneSink(
+            after.nodes, log_ratio(after.log_masses, log_p), after.source.t, after.source.row
+        )
         return PlaneDensity(self.ssm, self.filtered[t], sink)
 
 

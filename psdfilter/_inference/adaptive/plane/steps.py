@@ -19,7 +19,8 @@ from .axes import (
     shape_of,
     upper_bound,
 )
-from .law import Law, Looked, law_of, look, own_errors
+from .law import Law, Looked, law_of, look, own_errors, points_of
+from .spikes import has_floor, hidden_mass
 from .sums import HALF, SPARSE, Source
 from .values import PlaneValues, Space, Start
 
@@ -176,9 +177,10 @@ def build(
     turn, turns = first_turn(values.space, source), _TURNS if values.space.turns else 0
     hint = (0, 0) if old is None else old.hint
     axes = first_axes(values.space, source, turn, wanted.depth, hint)
+    window = axes, turn
     mask = np.ones(shape_of(axes), bool)
     rough = None if source is None else thinned(source)
-    looked, settled = None, False
+    looked, settled, left_out = None, False, []
     for _ in range(_LOOKS):
         looked = look(values, rough or source, seen, axes, turn, mask)
         dense = _dense(looked)
@@ -200,6 +202,7 @@ def build(
                 moved, turn = turned
                 turns -= 1
         if moved is not None:
+            left_out += [_outside(looked, moved, turn)]
             axes, mask = moved, np.ones(shape_of(moved), bool)
             continue
         if old is not None and rough is None:
@@ -227,7 +230,26 @@ def build(
     if not settled:
         # No lattice was found that holds the law: nothing is known of the error.
         law = law._replace(sampling=2.0)
+    elif law.code == _results.OK:
+        # A floor far below a peak may hold more than the peak.
+        more = float(np.sum(np.exp(np.minimum(np.array(left_out) - law.log_norm, 1.0))))
+        law = law._replace(sampling=law.sampling + more)
+    if settled and has_floor(values) and law.code == _results.OK:
+        more = hidden_mass(values, source, seen, window, law)
+        law = law._replace(sampling=law.sampling + more)
     return old, law._replace(hint=_hint(law, old, looked, wanted.target))
+
+
+def _outside(looked: Looked, axes: Axes, turn: Float[np.ndarray, "2 2"]) -> float:
+    """log of the mass at nodes that are not between the ends of other axes."""
+    with np.errstate(divide="ignore"):
+        weights = np.log(lattice_weights(looked.axes)[looked.place[:, 0], looked.place[:, 1]])
+    w = points_of(looked.axes, looked.turn, looked.place) @ turn
+    low, high = (np.array([getattr(axis, end) for axis in axes]) for end in ("low", "high"))
+    out = ~np.all((w >= low) & (w <= high), axis=1)
+    logs = (looked.logs + weights)[out]
+    top = float(np.max(logs, initial=-np.inf))
+    return top + float(np.log(np.sum(np.exp(logs - top)))) if np.isfinite(top) else -np.inf
 
 
 def _hint(law: Law, old: Law | None, looked: Looked, target: float) -> tuple[int, int]:

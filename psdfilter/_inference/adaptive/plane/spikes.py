@@ -1,0 +1,124 @@
+"""Peaks of a likelihood that stand on a floor, between the nodes of a lattice: see `..spikes`.
+
+A lattice of one spacing does not resolve a narrow peak and a wide floor at once. What is found here
+is counted as an error, so that nothing is missing without a word.
+"""
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from ...._statespace.model import AdditiveGaussian, LinearGaussian
+from ..spikes import BUMP, MOST
+from ..tables import Seen
+from .axes import Axes
+from .law import Law, likelihoods, prior_logs
+from .sums import Source, log_sums
+from .values import PlaneValues
+
+# Points of a look along each axis: peaks are seen that are wider than 1/3000 of the window.
+_DENSE = 320
+# Points, and steps, of the search for the top of a peak, each four times as close as the last.
+_POINTS, _STEPS = 17, 12
+# Nodes of a lattice are close enough for a peak of so many spacings to a width.
+_RESOLVED = 1.5
+
+
+def has_floor(values: PlaneValues) -> bool:
+    """Whether a likelihood may have one: those of additive Gaussian noise have none."""
+    form = values.ssm.structure
+    gaussian = isinstance(form, AdditiveGaussian) or (
+        isinstance(form, LinearGaussian) and form.H is not None
+    )
+    return not gaussian
+
+
+def _bends(logs: Float[np.ndarray, "n m"]) -> Float[np.ndarray, "k l"]:
+    """Largest |second difference| along both axes, at inner points."""
+    with np.errstate(invalid="ignore"):
+        one = np.abs(logs[:-2, 1:-1] - 2 * logs[1:-1, 1:-1] + logs[2:, 1:-1])
+        two = np.abs(logs[1:-1, :-2] - 2 * logs[1:-1, 1:-1] + logs[1:-1, 2:])
+    return np.nan_to_num(np.maximum(one, two), nan=0.0, posinf=np.inf)
+
+
+def _tops(logs: Float[np.ndarray, "n m"]) -> Bool[np.ndarray, "k l"]:
+    """Inner points that none of their neighbours exceeds."""
+    inner = logs[1:-1, 1:-1]
+    out = np.isfinite(inner)
+    n, m = logs.shape
+    for i in range(3):
+        for j in range(3):
+            out &= inner >= logs[i : n - 2 + i, j : m - 2 + j]
+    return out
+
+
+def hidden_mass(
+    values: PlaneValues,
+    source: Source | None,
+    seen: tuple[Seen, ...],
+    window: tuple[Axes, Float[np.ndarray, "2 2"]],
+    law: Law,
+) -> float:
+    """Mass of the peaks in a window that the lattice of a law does not resolve, over its own."""
+    axes, turn = window
+    if not seen or law.is_flat or any(axis.num == 0 for axis in axes):
+        return 0.0
+    lines = [np.linspace(axis.low, axis.high, _DENSE) for axis in axes]
+    mesh = np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, 2)
+    logs = likelihoods(values, seen, mesh @ turn.T).reshape(_DENSE, _DENSE)
+    i, j = np.nonzero(_tops(logs) & (_bends(logs) > BUMP))
+    if len(i) == 0:
+        return 0.0
+    order = np.argsort(-logs[i + 1, j + 1])[:MOST]
+    centre = np.stack([lines[0][i[order] + 1], lines[1][j[order] + 1]], axis=1)
+    step = np.array([line[1] - line[0] for line in lines])
+    centre, width, height = _followed(values, seen, centre, step, turn)
+    z = centre @ turn.T
+    log_p = prior_logs(values, axes, z) if source is None else log_sums(values, source, z)
+    masses = 2 * np.pi * np.prod(width, axis=1) * np.exp(log_p + height - law.log_norm)
+    near = np.abs((z @ law.turn)[:, None, :] - law.nodes[None, :, :] @ law.turn)
+    cell = np.array([(axis.high - axis.low) / max(axis.num, 1) for axis in law.axes])
+    held = np.any(np.all(near <= 2 * cell, axis=2), axis=1)
+    # Widths along the axes of the window; the narrowest counts for a lattice at another angle.
+    same = np.allclose(turn, law.turn)
+    fine = np.all(cell <= _RESOLVED * width, axis=1) if same else None
+    fine = np.max(cell) <= _RESOLVED * np.min(width, axis=1) if fine is None else fine
+    return float(min(np.sum(np.where(held & fine, 0.0, masses)), 2.0))
+
+
+def _followed(
+    values: PlaneValues,
+    seen: tuple[Seen, ...],
+    centre: Float[np.ndarray, "k 2"],
+    first: Float[np.ndarray, " 2"],
+    turn: Float[np.ndarray, "2 2"],
+) -> tuple[Float[np.ndarray, "k 2"], Float[np.ndarray, "k 2"], Float[np.ndarray, " k"]]:
+    """Tops of peaks, their widths along the axes, and their heights."""
+    offsets = np.linspace(-1.0, 1.0, _POINTS)
+    grid = np.stack(np.meshgrid(offsets, offsets, indexing="ij"), axis=-1).reshape(-1, 2)
+    step = np.tile(first, (len(centre), 1))
+    each, height = np.arange(len(centre)), np.zeros(len(centre))
+    width = step.copy()
+    for _ in range(_STEPS):
+        points = centre[:, None, :] + step[:, None, :] * grid[None, :, :]
+        flat = likelihoods(values, seen, points.reshape(-1, 2) @ turn.T)
+        logs = flat.reshape(len(centre), _POINTS, _POINTS)
+        best = np.argmax(logs.reshape(len(centre), -1), axis=1)
+        i, j = (np.clip(k, 1, _POINTS - 2) for k in np.unravel_index(best, (_POINTS, _POINTS)))
+        height = logs[each, i, j]
+        cell = step * 2 / (_POINTS - 1)
+        with np.errstate(invalid="ignore"):
+            bend = np.stack(
+                [
+                    2 * height - logs[each, i - 1, j] - logs[each, i + 1, j],
+                    2 * height - logs[each, i, j - 1] - logs[each, i, j + 1],
+                ],
+                axis=1,
+            )
+        bend = np.nan_to_num(bend, nan=np.inf)
+        centre = centre + step * np.stack([offsets[i], offsets[j]], axis=1)
+        # A ridge is as long as the look at it.
+        width = np.minimum(cell / np.sqrt(np.clip(bend, 1e-9, 1e9)), first * _DENSE)
+        if np.all(bend < 1):
+            break
+        step = np.where(bend < 1, step, step / 4)
+    return centre, width, height
