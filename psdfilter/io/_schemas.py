@@ -162,7 +162,8 @@ SCHEMAS = {
         _schema(
             "plane law", f"{_INFERENCE}.adaptive.plane.law", "Law",
             "source", "seen", "log_norm", "axes", "turn", "place", "log_masses", "shape",
-            "offset", "error", "local", "sampling", "edge", "code", "depth", "hint", "before",
+            "offset", "error", "local", "sampling", "edge", "code", "depth", "lost", "hint",
+            "before",
         ),
         _schema(
             "plane link", f"{_INFERENCE}.adaptive.plane.chain", "Link",

@@ -22,6 +22,7 @@ from ...._statespace.model import (
 )
 from .known import plane_values
 from .law import Law, log_law
+from .sums import Source, log_sums
 from .values import PlaneValues
 
 # Pairs of points and nodes that are looked at together.
@@ -116,6 +117,10 @@ def log_density(
 
 
 def _seen_from(values: PlaneValues, sink: PlaneSink, z: np.ndarray) -> np.ndarray:
+    if values.space.gaussian:
+        # N(x_j; f(z), I) is N(f(z); x_j, I).
+        after = Source(sink.nodes, sink.log_weights, np.zeros((0, 1)), sink.nodes, 0, None)
+        return log_sums(values, after, values.means(z, sink.t, sink.row))
     out = np.zeros(len(z))
     size = max(1, _PAIRS // len(sink.nodes))
     for k in range(0, len(z), size):

@@ -42,8 +42,14 @@ class Law(NamedTuple):
     edge: float
     code: int
     depth: float  # nats below the highest value that are kept
+    lost: float = 0.0  # mass that no lattice held, now or before, as far as it is not forgotten
     hint: tuple[int, int] = (0, 0)  # intervals that the next law may begin with
     before: "Law | None" = None  # an intermediate law, where several transitions came at once
+
+    @property
+    def total(self) -> float:
+        """All that is estimated of its error."""
+        return self.error + self.sampling + self.lost
 
     @property
     def nodes(self) -> Float[np.ndarray, "n 2"]:

@@ -98,7 +98,7 @@ class PlaneModel(AbstractAdaptive):
 
     def code_of(self, code: int, law: Law) -> int:
         """UNRESOLVED if the error of a law exceeds the tolerance."""
-        if code == _results.OK and not law.error + law.sampling <= self.plan.tol:
+        if code == _results.OK and not law.total <= self.plan.tol:
             return _results.UNRESOLVED
         return code
 
@@ -213,6 +213,6 @@ def _moments(values: PlaneValues, laws: Sequence[Law]) -> tuple[Array, Array]:
 
 def _row(model: PlaneModel, link: Link) -> Row:
     mean, covariance = answers.moments(plane_values(model.ssm), link.law)
-    error = link.law.error + link.law.sampling
+    error = link.law.total
     code = model.code_of(link.code, link.law)
     return Row(link.log_mass, link.log_kept, error, code, mean, covariance)

@@ -4,6 +4,8 @@ A lattice of one spacing does not resolve a narrow peak and a wide floor at once
 is counted as an error, so that nothing is missing without a word.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from jaxtyping import Bool, Float
 
@@ -11,7 +13,7 @@ from ...._statespace.model import AdditiveGaussian, LinearGaussian
 from ..spikes import BUMP, MOST
 from ..tables import Seen
 from .axes import Axes
-from .law import Law, likelihoods, prior_logs
+from .law import Law, likelihoods, no_nan
 from .sums import Source, log_sums
 from .values import PlaneValues
 
@@ -60,20 +62,29 @@ def hidden_mass(
 ) -> float:
     """Mass of the peaks in a window that the lattice of a law does not resolve, over its own."""
     axes, turn = window
-    if not seen or law.is_flat or any(axis.num == 0 for axis in axes):
+    if law.is_flat or any(axis.num == 0 for axis in axes):
         return 0.0
+    if source is not None and not seen:
+        return 0.0
+
+    def log_values(w: np.ndarray) -> np.ndarray:
+        """Of what may have peaks: the likelihood, and the prior if that is the user's own."""
+        z = w @ turn.T
+        logs = likelihoods(values, seen, z)
+        return no_nan(logs + values.log_prior(z)) if source is None else logs
+
     lines = [np.linspace(axis.low, axis.high, _DENSE) for axis in axes]
     mesh = np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, 2)
-    logs = likelihoods(values, seen, mesh @ turn.T).reshape(_DENSE, _DENSE)
+    logs = log_values(mesh).reshape(_DENSE, _DENSE)
     i, j = np.nonzero(_tops(logs) & (_bends(logs) > BUMP))
     if len(i) == 0:
         return 0.0
     order = np.argsort(-logs[i + 1, j + 1])[:MOST]
     centre = np.stack([lines[0][i[order] + 1], lines[1][j[order] + 1]], axis=1)
     step = np.array([line[1] - line[0] for line in lines])
-    centre, width, height = _followed(values, seen, centre, step, turn)
+    centre, width, height = _followed(log_values, centre, step)
     z = centre @ turn.T
-    log_p = prior_logs(values, axes, z) if source is None else log_sums(values, source, z)
+    log_p = np.zeros(len(z)) if source is None else log_sums(values, source, z)
     masses = 2 * np.pi * np.prod(width, axis=1) * np.exp(log_p + height - law.log_norm)
     near = np.abs((z @ law.turn)[:, None, :] - law.nodes[None, :, :] @ law.turn)
     cell = np.array([(axis.high - axis.low) / max(axis.num, 1) for axis in law.axes])
@@ -86,11 +97,9 @@ def hidden_mass(
 
 
 def _followed(
-    values: PlaneValues,
-    seen: tuple[Seen, ...],
+    log_values: Callable[[np.ndarray], np.ndarray],
     centre: Float[np.ndarray, "k 2"],
     first: Float[np.ndarray, " 2"],
-    turn: Float[np.ndarray, "2 2"],
 ) -> tuple[Float[np.ndarray, "k 2"], Float[np.ndarray, "k 2"], Float[np.ndarray, " k"]]:
     """Tops of peaks, their widths along the axes, and their heights."""
     offsets = np.linspace(-1.0, 1.0, _POINTS)
@@ -100,7 +109,7 @@ def _followed(
     width = step.copy()
     for _ in range(_STEPS):
         points = centre[:, None, :] + step[:, None, :] * grid[None, :, :]
-        flat = likelihoods(values, seen, points.reshape(-1, 2) @ turn.T)
+        flat = log_values(points.reshape(-1, 2))
         logs = flat.reshape(len(centre), _POINTS, _POINTS)
         best = np.argmax(logs.reshape(len(centre), -1), axis=1)
         i, j = (np.clip(k, 1, _POINTS - 2) for k in np.unravel_index(best, (_POINTS, _POINTS)))

@@ -227,16 +227,14 @@ def build(
         rough, mask = None, dilated(keep)
     assert looked is not None
     law = _finished(source, seen, looked, wanted)
-    if not settled:
-        # No lattice was found that holds the law: nothing is known of the error.
-        law = law._replace(sampling=2.0)
-    elif law.code == _results.OK:
-        # A floor far below a peak may hold more than the peak.
-        more = float(np.sum(np.exp(np.minimum(np.array(left_out) - law.log_norm, 1.0))))
-        law = law._replace(sampling=law.sampling + more)
-    if settled and has_floor(values) and law.code == _results.OK:
-        more = hidden_mass(values, source, seen, window, law)
-        law = law._replace(sampling=law.sampling + more)
+    lost = 2.0
+    if settled:
+        lost = 0.0
+        if law.code == _results.OK and has_floor(values):
+            # A floor far below a peak may hold more than the peak.
+            lost = float(np.sum(np.exp(np.minimum(np.array(left_out) - law.log_norm, 1.0))))
+            lost += hidden_mass(values, source, seen, window, law)
+    law = law._replace(lost=min(lost + _inherited(law, old), 2.0))
     return old, law._replace(hint=_hint(law, old, looked, wanted.target))
 
 
@@ -250,6 +248,15 @@ def _outside(looked: Looked, axes: Axes, turn: Float[np.ndarray, "2 2"]) -> floa
     logs = (looked.logs + weights)[out]
     top = float(np.max(logs, initial=-np.inf))
     return top + float(np.log(np.sum(np.exp(logs - top)))) if np.isfinite(top) else -np.inf
+
+
+def _inherited(law: Law, old: Law | None) -> float:
+    """What the old law had lost, times how much of the old relative errors this step has kept."""
+    if old is None or old.lost == 0:
+        return 0.0
+    before = float(old.masses @ np.abs(old.shape))
+    kept = (law.error - law.local) / before if before > 0 else 1.0
+    return old.lost * min(kept, 1.0)
 
 
 def _hint(law: Law, old: Law | None, looked: Looked, target: float) -> tuple[int, int]:
@@ -367,6 +374,7 @@ def refined(values: PlaneValues, law: Law, want: Bool[np.ndarray, " 2"]) -> Law 
         return None
     looked = look(values, law.source, law.seen, axes, law.turn, mask)
     again = law_of(law.source, law.seen, looked, law.sampling, law.depth)
+    again = again._replace(lost=law.lost, hint=law.hint)
     return again._replace(before=law.before) if again.code == _results.OK else None
 
 
