@@ -326,6 +326,8 @@ def _warn_of_outliers(errors: np.ndarray, rows: Sequence[Sequence[int]], tol: fl
 def _complaint(check: PlanCheck, ll: Likelihood) -> str:
     if bool(check.failed):
         return "some observation has no likelihood anywhere in the box"
+    if jnp.isinf(check.observation_error):
+        return "the state is so uncertain that covariances lose digits there (see explain(5))"
     if check.transition_error > 10 * ll.tol:
         return f"the transition is too narrow for its grid (error: {check.transition_error:.1e})"
     if check.observation_error > 10 * ll.tol:
