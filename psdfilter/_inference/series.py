@@ -1,7 +1,9 @@
 """Series as the filters see them: checked and shaped."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -82,9 +84,12 @@ def _table(ys: Numbers) -> np.ndarray:
     try:
         return np.asarray(ys, dtype=np.float64)
     except ValueError as error:
-        if not isinstance(ys, list | tuple) or len({np.shape(y) for y in ys}) == 1:
+        if not isinstance(ys, list | tuple):
             raise
-        shapes = sorted({np.shape(y) for y in ys})
+        entries = cast(Sequence[Any], ys)
+        shapes = sorted({np.shape(y) for y in entries})
+        if len(shapes) == 1:
+            raise
         raise ValueError(
             f"ys must be one series, got a list with entries of shapes {shapes[:3]}: filter "
             "several series one by one, or hand them to likelihood or fit"
