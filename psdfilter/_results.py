@@ -14,6 +14,7 @@ NO_MASS = 1
 BAD_OBSERVATION = 2
 UNRESOLVED = 3
 SINGULAR = 4
+IMPRECISE = 5
 BAD_ANCHORS = 11
 BAD_FACTOR = 12
 BAD_PRECISION = 13
@@ -45,6 +46,12 @@ MESSAGES = {
         "that the observation has no density. Likely causes: R is zero for a combination of "
         "coordinates that is known exactly already, two sensors that show the same without noise, "
         "or a state that has grown beyond float64. Give R a variance there, or drop the coordinate"
+    ),
+    IMPRECISE: (
+        "the variance of the predicted observation is more than 1e8 times that of its noise, as "
+        "under a diffuse prior, so that covariances in float64 lose digits. run_filter goes over "
+        "to square roots of covariances by itself where it can look at numbers, and online filters "
+        "do if the prior is that wide: call it outside of jax.jit, or take a smaller P0"
     ),
     BAD_ANCHORS: "anchors must be finite",
     BAD_FACTOR: (

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._gaussian.conditioning import symmetric
-from .._gaussian.linalg import psd_root
+from .._gaussian.linalg import graded_root
 from .blocks import GaussianBlocks, Line, pair_terms
 
 
@@ -20,7 +20,7 @@ def sample_blocks(f: GaussianBlocks, key: PRNGKeyArray, num: int) -> Float[Array
     used = (masses > 0)[:, None, None]
     covariance = jnp.where(used, f.covariance, 0.0)
     if f.is_mixture:
-        roots = jax.vmap(psd_root)(covariance)
+        roots = jax.vmap(graded_root)(covariance)
         white = jax.random.normal(inner_key, (num, f.dim), dtype=jnp.float64)
         return f.means[which, 0] + jnp.einsum("nde,ne->nd", roots[which], white)
     levels = jax.random.uniform(inner_key, (num, f.dim), dtype=jnp.float64)

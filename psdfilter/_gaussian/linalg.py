@@ -40,6 +40,18 @@ def _psd_root_jvp(primals, tangents):
     return vectors * roots[None, :], _root_tangent(vectors, roots, 0.5 * (d_matrix + d_matrix.T))
 
 
+def graded_root(matrix: Float[Array, "m m"]) -> Float[Array, "m m"]:
+    """The same for a matrix whose coordinates have very different sizes: scaled to diagonal one.
+
+    Eigenvalues are known to rounding of the largest only, which a coordinate of variance 1e-12
+    beside one of 1e16 does not survive.
+    """
+    # Any scale gives a root of A, so that it is a constant for derivatives.
+    scale = jax.lax.stop_gradient(jnp.sqrt(jnp.clip(jnp.diagonal(matrix), 0.0)))
+    scale = jnp.where(scale > 0, scale, 1.0)
+    return scale[:, None] * psd_root(matrix / scale[:, None] / scale[None, :])
+
+
 @jax.custom_jvp
 def _left_root(factor: Float[Array, "m r"]) -> Float[Array, "m m"]:
     vectors, values, _ = jnp.linalg.svd(factor, full_matrices=False)

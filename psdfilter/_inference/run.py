@@ -33,7 +33,8 @@ def run_filter(
 
     Args:
         model: from `learn`.
-        ys: observations (T, p), or (T,) if p = 1; a row of NaN is missing.
+        ys: one series of observations, (T, p), or (T,) if p = 1, as an array or a list of its rows;
+            a row of NaN is missing.
         first: "predict": the first observation comes after one transition from the prior;
             "observe": the first observation is of the prior's state itself.
         inputs: arrays with T rows, for models that take them.

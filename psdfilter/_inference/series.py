@@ -1,7 +1,9 @@
 """Series as the filters see them: checked and shaped."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -53,10 +55,13 @@ def as_series(
     require_x64()
     # NumPy arrays stay what they are: a compiled function takes them over at no cost.
     on_device = isinstance(ys, jax.Array)
-    array = ys.astype(jnp.float64) if on_device else np.asarray(ys, dtype=np.float64)
+    array = ys.astype(jnp.float64) if on_device else _table(ys)
     array = array[:, None] if array.ndim == 1 else array
     if array.ndim != 2:
-        raise ValueError(f"ys must have shape (T, p) or (T,), got {array.shape}")
+        raise ValueError(
+            f"ys must be one series of shape (T, p) or (T,), got {array.shape}: filter several one "
+            "by one, or hand them to likelihood or fit"
+        )
     num = array.shape[0]
     if num == 0 or array.shape[1] == 0:
         raise ValueError(f"ys must hold at least one observation, got shape {array.shape}")
@@ -73,6 +78,22 @@ def as_series(
         steps = _as_steps(num, times)
         hops = jnp.diff(steps, prepend=jnp.zeros(1, int))
     return Series(array, steps, hops, as_rows(inputs, num), times is None, is_partly(array))
+
+
+def _table(ys: Numbers) -> np.ndarray:
+    try:
+        return np.asarray(ys, dtype=np.float64)
+    except ValueError as error:
+        if not isinstance(ys, list | tuple):
+            raise
+        entries = cast(Sequence[Any], ys)
+        shapes = sorted({np.shape(y) for y in entries})
+        if len(shapes) == 1:
+            raise
+        raise ValueError(
+            f"ys must be one series, got a list with entries of shapes {shapes[:3]}: filter "
+            "several series one by one, or hand them to likelihood or fit"
+        ) from error
 
 
 def is_partly(ys: Array | np.ndarray) -> bool:

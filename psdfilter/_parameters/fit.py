@@ -141,7 +141,7 @@ def fit(
     Args:
         build: theta -> StateSpaceModel, written in JAX.
         theta0: where to start: a pytree of numbers, for example a dict.
-        ys: a series (T, p) or (T,), NaN where missing; or a list of independent series.
+        ys: as for `likelihood`: one series, or a list of independent ones with two axes each.
         bounds: name -> (lower, upper), None for no bound; `{"rho": (-1, 1), "sigma": (0, None)}`.
             The search runs in coordinates without bounds.
         log_prior: theta -> log p(theta), for a maximum a posteriori.

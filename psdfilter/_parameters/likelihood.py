@@ -23,7 +23,7 @@ from .._inference.series import as_series
 from .._statespace.model import Inputs, StateSpaceModel
 from .core import Build, Core
 from .covering import covering_ssm
-from .stacking import stack_series
+from .stacking import are_several, stack_series
 from .theta import Theta, as_theta, names_of
 
 # Mean error of a step above which a likelihood says nothing.
@@ -154,7 +154,7 @@ class Settings:
     def __init__(self, ys: Any, keywords: dict[str, Any]):
         """Keep the arguments of `likelihood`."""
         self.ys, self.keywords = ys, keywords
-        self.several = _are_several(ys)
+        self.several = are_several(ys)
 
     def each(self) -> list[tuple[Any, Any, Any]]:
         """ys, inputs and times of every series."""
@@ -175,12 +175,6 @@ class Settings:
     def num_observed(self) -> int:
         """Number of rows of all series that are not wholly missing."""
         return sum(int(np.sum(~np.isnan(_two_axes(y)).all(axis=1))) for y, _, _ in self.each())
-
-
-def _are_several(ys: Any) -> bool:
-    if isinstance(ys, list | tuple) and len(ys):
-        return np.ndim(ys[0]) >= 1 and not isinstance(ys[0], list | tuple)
-    return np.ndim(ys) == 3
 
 
 def _two_axes(y: Numbers) -> np.ndarray:
@@ -210,7 +204,9 @@ def likelihood(
     Args:
         build: theta -> StateSpaceModel, written in JAX.
         theta: a pytree of numbers at which grids, nodes and box are chosen.
-        ys: a series (T, p) or (T,), NaN where missing; or a list of series, which are independent.
+        ys: one series as for `run_filter`: an array (T, p) or (T,), NaN where missing, or a list of
+            T numbers or of T arrays of shape (1,). Or several independent series: a list of arrays
+            (T_i, p), or an array (S, T, p).
         tol: as for `learn`: the error of each increment; by default 1e-5 for states on a line and
             1e-4 otherwise. Gradients lose a digit or two on values.
         first: as for `run_filter`.
@@ -326,6 +322,8 @@ def _warn_of_outliers(errors: np.ndarray, rows: Sequence[Sequence[int]], tol: fl
 def _complaint(check: PlanCheck, ll: Likelihood) -> str:
     if bool(check.failed):
         return "some observation has no likelihood anywhere in the box"
+    if jnp.isinf(check.observation_error):
+        return "the state is so uncertain that covariances lose digits there (see explain(5))"
     if check.transition_error > 10 * ll.tol:
         return f"the transition is too narrow for its grid (error: {check.transition_error:.1e})"
     if check.observation_error > 10 * ll.tol:

@@ -189,7 +189,9 @@ SCHEMAS = {
         ),
         _schema("closed state", f"{_INFERENCE}.closed.model", "Between", "law", "root"),
         _schema(
-            "bank", f"{_INFERENCE}.gaussian.bank", "Bank", "log_sizes", "means", "covariances"
+            "bank", f"{_INFERENCE}.gaussian.bank", "Bank",
+            "log_sizes", "means", "covariances", "rows",
+            version=2,
         ),
         _schema(
             "layout", f"{_INFERENCE}.gaussian.bank", "Layout", "signs", "order", "factor",

@@ -11,12 +11,14 @@ from ..._checks import Numbers, is_concrete
 from ..._statespace.model import Inputs, LinearGaussian, StateSpaceModel
 from ..ability import Ability
 from ..engine import AbstractEngine
-from ..gaussian.prior import prior_order
+from ..gaussian.linear import MAX_SPREAD
+from ..gaussian.prior import prior_bank, prior_order
 from ..model import AbstractModel
 from ..report import Report
 from ..series import Series
 from ..trace import Trace
 from .model import ABILITIES, ExactModel, exact_of
+from .spread import widest_observation
 
 # An eigenvalue of a covariance below this share of the largest is none.
 _SINGULAR = 1e-14
@@ -71,11 +73,21 @@ class Exact(AbstractEngine):
         notes = [("sensor", f"linear, {structure.H.shape[0]} of y on {ssm.dim} of x")]
         if singular := _singular(structure):
             notes.append(("singular", ", ".join(singular) + " (no inverse of these is taken)"))
+        start = prior_bank(structure)
+        assert start is not None
+        spread = widest_observation(structure, start[0].covariances)
+        if roots := spread > MAX_SPREAD:
+            notes.append(
+                (
+                    "square roots",
+                    f"of covariances: var y / noise up to {spread:.0e}",
+                )
+            )
         seconds = time.perf_counter() - started
         report = Report(
             self.name, reason, tol, seconds, order=prior_order(structure), notes=tuple(notes)
         )
-        return exact_of(structure, report)
+        return exact_of(structure, report, roots)
 
     def errors(self, model: AbstractModel, series: Series, trace: Trace) -> Float[Array, " t"]:
         """None."""

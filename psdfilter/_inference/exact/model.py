@@ -6,8 +6,11 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from ... import _results
+from ..._checks import is_concrete
 from ..._density.conversions import conditional_gaussian
 from ..._density.generalized import GeneralizedGaussianPSD
 from ..._density.psd import AbstractDensity
@@ -17,16 +20,26 @@ from ..gaussian.ahead import ahead_linear
 from ..gaussian.bank import Bank, Layout
 from ..gaussian.frozen import FrozenGaussian
 from ..gaussian.laws import BankLaws, law_of
-from ..gaussian.linear import Dynamics, Sensor, predict_all, predict_bank, run_exact, update_bank
+from ..gaussian.linear import (
+    Dynamics,
+    Sensor,
+    noise_floor,
+    predict_all,
+    predict_bank,
+    run_exact,
+    update_bank,
+)
 from ..gaussian.model import AbstractBankModel, BankRun, Record, as_trace
 from ..gaussian.observed import linear_sensor_laws
 from ..gaussian.paths import draw_linear
 from ..gaussian.prior import prior_bank
+from ..gaussian.roots import rooted
 from ..model import AbstractFrozen
 from ..report import Report
 from ..series import Series
 from ..trace import Ahead, Moved, Observation, Seen, Smoothing, Trace
-from .smooth import smooth_exact
+from .root_smooth import backward_roots, smooth_roots
+from .smooth import SmoothedBank, smooth_exact
 
 ABILITIES = frozenset(
     {
@@ -40,10 +53,14 @@ ABILITIES = frozenset(
     }
 )
 
+_LOST = (_results.IMPRECISE, _results.SINGULAR)
+
 # Compiled for shapes alone: models of one size share the program.
 _run = jax.jit(run_exact, static_argnums=5)
 _predict = jax.jit(predict_bank)
 _update = jax.jit(update_bank)
+_floor = jax.jit(noise_floor)
+_rooted = jax.jit(rooted)
 
 
 class ExactModel(AbstractBankModel):
@@ -134,12 +151,19 @@ class ExactModel(AbstractBankModel):
     ) -> tuple[Bank, Seen]:
         """One observation."""
         del step, row
-        bank, record = _update(law, self.layout, self.sensor, jnp.asarray(y))
+        bank, record = _update(
+            law, self.layout, self.sensor, jnp.asarray(y), _floor(self.dynamics, self.sensor)
+        )
         return bank, Seen(record.log_mass, jnp.zeros(()), record.seen, record.code)
 
     def run(self, series: Series, keep: bool) -> Trace:
         """The filter of a series."""
-        out = _run(self.start_bank, self.layout, self.dynamics, self.sensor, series, keep)
+        system = self.layout, self.dynamics, self.sensor, series, keep
+        out = _run(self.start_bank, *system)
+        codes = out.record.code
+        # What looks singular may be rounding; on roots it is not.
+        if is_concrete(codes) and np.isin(np.asarray(codes), _LOST).any():
+            out = _run(_rooted(self.start_bank), *system)
         nothing = jnp.zeros(series.num)
         log_mass, seen, code = out.record
         record = Record(log_mass, nothing, nothing, seen, code)
@@ -150,16 +174,31 @@ class ExactModel(AbstractBankModel):
         del keep  # these laws take no room
         used = jnp.where(trace.seen[:, None], jnp.asarray(series.ys), jnp.nan)
         ahead = None if lag is None else min(lag, series.num - 1)
-        bank, mean, covariance = smooth_exact(
-            self.start_bank,
-            trace.laws,
-            self.layout,
-            (self.dynamics, self.sensor),
-            replace(series, ys=used),
-            ahead,
-        )
+        bank, mean, covariance = self._smoothed(trace.laws, replace(series, ys=used), ahead)
         laws = BankLaws.with_moments(bank, self.layout, mean, covariance)
         return Smoothing(mean, covariance, laws, "exact")
+
+    def _smoothed(self, laws: Bank, series: Series, lag: int | None) -> SmoothedBank:
+        """By differences of covariances where those keep their digits, else by roots."""
+        system = self.layout, self.dynamics, self.sensor, series, True
+
+        def by_roots() -> SmoothedBank:
+            roots = laws if laws.rows is not None else _run(_rooted(self.start_bank), *system).laws
+            assert roots is not None
+            return smooth_roots(roots, self.layout, self.dynamics, series, lag)
+
+        if laws.rows is not None:
+            return by_roots()
+        parts = self.dynamics, self.sensor
+        out, precise = smooth_exact(self.start_bank, laws, self.layout, parts, series, lag)
+        if is_concrete(precise):
+            return out if bool(precise) else by_roots()
+
+        def without_rows() -> SmoothedBank:
+            rooted_out = by_roots()
+            return rooted_out._replace(bank=rooted_out.bank._replace(rows=None))
+
+        return jax.lax.cond(precise, lambda: out, without_rows)
 
     def paths(
         self, series: Series, trace: Trace, key: PRNGKeyArray, num: int
@@ -170,7 +209,10 @@ class ExactModel(AbstractBankModel):
                 "paths are drawn for priors that are mixtures or share one precision: this one has "
                 "components that interfere, with precisions of their own. See sample_marginals"
             )
-        drawn = draw_linear(trace.laws, self.layout, self.dynamics, series.hops, key, num)
+        backward = None
+        if trace.laws.rows is not None:
+            backward = backward_roots(trace.laws, self.dynamics, series)
+        drawn = draw_linear(trace.laws, self.layout, self.dynamics, series.hops, key, num, backward)
         return jnp.moveaxis(drawn.state, 0, 1)
 
     def ahead(self, last: Bank, steps: Int[Array, " k"], rows: Inputs) -> Ahead:
@@ -180,22 +222,25 @@ class ExactModel(AbstractBankModel):
 
     def frozen(self) -> FrozenGaussian:
         """Nothing but the way it is run."""
-        return FrozenGaussian(_refilled, self.report)
+        make = _refilled if self.start_bank.rows is None else _refilled_on_roots
+        return FrozenGaussian(make, self.report)
 
     def refilled(self, frozen: AbstractFrozen, ssm: StateSpaceModel) -> "ExactModel":
         """The same with other matrices."""
         del frozen
-        return _refilled(ssm, self.report)
+        make = _refilled if self.start_bank.rows is None else _refilled_on_roots
+        return make(ssm, self.report)
 
 
-def exact_of(structure: LinearGaussian, report: Report) -> ExactModel:
-    """The model of matrices that may be traced."""
+def exact_of(structure: LinearGaussian, report: Report, roots: bool) -> ExactModel:
+    """The model of matrices that may be traced; `roots`: on roots of covariances from the start."""
     start = prior_bank(structure)
     assert start is not None
     assert structure.H is not None
     assert structure.d is not None
     assert structure.R is not None
     prior, layout = start
+    prior = _rooted(prior) if roots else prior
     dynamics = Dynamics(structure.F, structure.b, structure.Q)
     sensor = Sensor(structure.H, structure.d, structure.R)
     return ExactModel(
@@ -205,4 +250,9 @@ def exact_of(structure: LinearGaussian, report: Report) -> ExactModel:
 
 def _refilled(ssm: StateSpaceModel, report: Report) -> ExactModel:
     assert isinstance(ssm.structure, LinearGaussian)
-    return exact_of(ssm.structure, report)
+    return exact_of(ssm.structure, report, False)
+
+
+def _refilled_on_roots(ssm: StateSpaceModel, report: Report) -> ExactModel:
+    assert isinstance(ssm.structure, LinearGaussian)
+    return exact_of(ssm.structure, report, True)

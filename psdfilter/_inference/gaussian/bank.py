@@ -25,11 +25,15 @@ from ..._gaussian.linalg import psd_root
 
 
 class Bank(NamedTuple):
-    """w (log of absolute weights), m and S; of one time, or stacked over times."""
+    """w (log of absolute weights), m and S; of one time, or stacked over times.
+
+    Where covariances alone would lose digits there are also `rows` A with S = A'A (`roots.py`).
+    """
 
     log_sizes: Float[Array, "*t b k"]
     means: Float[Array, "*t b k d"]
     covariances: Float[Array, "*t b d d"]
+    rows: Float[Array, "*t b d d"] | None = None
 
 
 class Layout(eqx.Module):

@@ -43,5 +43,7 @@ class FrozenGaussian(AbstractFrozen):
         codes: Array = trace.codes
         none = jnp.zeros(())
         failed = jnp.any((codes == _results.NO_MASS) | (codes == _results.BAD_OBSERVATION))
+        # The value still has most of its digits; a model made at this theta keeps all of them.
+        error = jnp.where(jnp.any(codes == _results.IMPRECISE), jnp.inf, none)
         total = jnp.sum(trace.log_likelihoods)
-        return total, PlanCheck(none, none, none, none, failed), None
+        return total, PlanCheck(none, error, none, none, failed), None

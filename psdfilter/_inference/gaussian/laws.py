@@ -122,7 +122,10 @@ def _expectations(bank: Bank, layout: Layout, fn: Callable[[Array], Numbers]) ->
         shares = np.multiply.outer(shares, weights / weights.sum()).ravel()
 
     def one(at: Bank) -> Array:
-        offsets = jax.vmap(lambda S: white @ psd_root(S).T)(at.covariances)
+        if at.rows is None:
+            offsets = jax.vmap(lambda S: white @ psd_root(S).T)(at.covariances)
+        else:
+            offsets = jax.vmap(lambda rows: white @ rows)(at.rows)
 
         def component(mean: Array, offset: Array) -> Array:
             values = jax.vmap(lambda x: jnp.asarray(fn(x), dtype=jnp.float64))(

@@ -17,6 +17,7 @@ from ..trace import Law, Trace
 from .bank import Bank, Layout, bank_moments
 from .laws import BankLaws, law_of
 from .observed import probability_transforms
+from .roots import rooted
 
 
 class Record(NamedTuple):
@@ -97,7 +98,7 @@ class AbstractBankModel(AbstractModel):
         """p(x_t | y before t)."""
         before = jax.tree.map(
             lambda first, rest: jnp.concatenate([first[None], rest[:-1]]),
-            self.first_bank(),
+            self.first_bank() if trace.laws.rows is None else rooted(self.first_bank()),
             trace.laws,
         )
         return BankLaws.of(self.move_banks(before, series), self.layout)

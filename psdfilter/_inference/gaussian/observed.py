@@ -3,19 +3,27 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..._gaussian.conditioning import move_covariance, symmetric
+from ..._gaussian.reflections import covariance_rows, reflected, triangular
 from .bank import Bank, Layout, bank_line
 from .linear import Sensor
+from .roots import bank_of_rows, move_rows
 
 
 @eqx.filter_jit
 def linear_sensor_laws(bank: Bank, sensor: Sensor) -> Bank:
     """The laws of y = H x + d + N(0, R) for stacked laws of x."""
     H, d, R = sensor
+    means = bank.means @ H.T + d.reshape(1, 1, 1, -1)
+    if bank.rows is not None:
+        noise = covariance_rows(R)
+        rows = jax.vmap(lambda rows: move_rows(rows, H, noise))(bank.rows)
+        return bank_of_rows(bank.log_sizes, means, rows)
     each = jax.vmap(jax.vmap(lambda S: move_covariance(S, H, R)))
-    return Bank(bank.log_sizes, bank.means @ H.T + d.reshape(1, 1, 1, -1), each(bank.covariances))
+    return Bank(bank.log_sizes, means, each(bank.covariances))
 
 
 @eqx.filter_jit
@@ -56,4 +64,15 @@ def _given(bank: Bank, axis: int, value: Float[Array, ""]) -> Bank:
             symmetric(S - variance * jnp.outer(gain, gain)),
         )
 
-    return jax.vmap(block)(*bank)
+    given = jax.vmap(block)(bank.log_sizes, bank.means, bank.covariances)
+    if bank.rows is None:
+        return given
+    # The row that holds all of this coordinate goes; what is left is the law given it.
+    others = np.delete(np.arange(bank.means.shape[-1]), axis)
+
+    def without(rows: Array) -> Array:
+        left = triangular(reflected(rows[:, np.append(axis, others)], 1).rest)
+        full = jnp.zeros_like(rows)
+        return full.at[: others.size, others].set(left)
+
+    return bank_of_rows(given.log_sizes, given.means, jax.vmap(without)(bank.rows))

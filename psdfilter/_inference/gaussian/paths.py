@@ -44,6 +44,13 @@ class Reverse(NamedTuple):
     scale: Float[Array, " d"]
 
 
+class Backward(NamedTuple):
+    """How all blocks move back, stacked over all rows but the last, and roots of the last laws."""
+
+    reverse: Reverse
+    last: Float[Array, "b d d"]
+
+
 def _reverse(S: Float[Array, "d d"], dynamics: Dynamics) -> Reverse:
     F, _, Q = dynamics
     ahead = move_covariance(S, F, Q)
@@ -80,17 +87,29 @@ def _compound(dynamics: Dynamics, hops: Array) -> Dynamics:
 
 @partial(jax.jit, static_argnums=5)
 def draw_linear(
-    laws: Bank, layout: Layout, dynamics: Dynamics, hops: Array, key: PRNGKeyArray, num: int
+    laws: Bank,
+    layout: Layout,
+    dynamics: Dynamics,
+    hops: Array,
+    key: PRNGKeyArray,
+    num: int,
+    backward: Backward | None = None,
 ) -> Drawn:
-    """`num` paths, stacked over time and then paths, with the law each state was drawn from."""
-    last_key, back_key = jax.random.split(key)
-    last = _draw_last(jax.tree.map(lambda a: a[-1], laws), layout, last_key, num)
+    """`num` paths, stacked over time and then paths, with the law each state was drawn from.
 
-    def step(points: Float[Array, "n d"], at: tuple[Bank, Array, Array]):
-        bank, hop, step_key = at
+    `backward`, if it is known better than covariances tell.
+    """
+    last_key, back_key = jax.random.split(key)
+    at_end = jax.tree.map(lambda a: a[-1], laws)
+    roots = jax.vmap(psd_root)(at_end.covariances) if backward is None else backward.last
+    last = _draw_last(at_end, roots, layout, last_key, num)
+
+    def step(points: Float[Array, "n d"], at: tuple[Bank, Array, Array, Reverse | None]):
+        bank, hop, step_key, reverse = at
         hop_dynamics = _compound(dynamics, hop)
         F, b, _ = hop_dynamics
-        reverse = jax.vmap(lambda S: _reverse(S, hop_dynamics))(bank.covariances)
+        if reverse is None:
+            reverse = jax.vmap(lambda S: _reverse(S, hop_dynamics))(bank.covariances)
         ahead = bank.means @ F.T + b[None, None, :]
 
         def one(x: Float[Array, " d"], draw_key: PRNGKeyArray) -> Drawn:
@@ -111,13 +130,14 @@ def draw_linear(
         return jax.tree.map(lambda a: a[None], last)
     keys = jax.random.split(back_key, num_steps - 1)
     earlier = jax.tree.map(lambda a: a[:-1], laws)
-    _, drawn = jax.lax.scan(step, last.state, (earlier, hops[1:], keys), reverse=True)
+    reverse = None if backward is None else backward.reverse
+    _, drawn = jax.lax.scan(step, last.state, (earlier, hops[1:], keys, reverse), reverse=True)
     return jax.tree.map(lambda a, b: jnp.concatenate([a, b[None]]), drawn, last)
 
 
-def _draw_last(bank: Bank, layout: Layout, key: PRNGKeyArray, num: int) -> Drawn:
-    roots = jax.vmap(psd_root)(bank.covariances)
-
+def _draw_last(
+    bank: Bank, roots: Float[Array, "b d d"], layout: Layout, key: PRNGKeyArray, num: int
+) -> Drawn:
     def one(draw_key: PRNGKeyArray) -> Drawn:
         return _draw(bank.log_sizes, bank.means, bank.covariances, roots, layout, draw_key)
 
