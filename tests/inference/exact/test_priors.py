@@ -117,13 +117,26 @@ def test_quantiles_of_a_psd_posterior(interfering):
         np.testing.assert_allclose(below, [0.1, 0.5, 0.9], atol=1e-9)
 
 
-def test_components_that_interfere_need_one_precision(problem):
-    rng, model, _ = problem
+def test_components_that_interfere_may_differ_in_precision(problem):
+    """Against a grid over the first state."""
+    rng, model, ys = problem
     prior = psd.GeneralizedGaussianPSD.from_centers(
         rng.normal(size=(2, 2)), rng.normal(size=(2, 2)), np.stack([np.eye(2), 2 * np.eye(2)])
     )
-    with pytest.raises(ValueError, match="one precision shared"):
-        psd.learn(build(model, prior))
+    post = psd.run_filter(psd.learn(build(model, prior)), ys[:1])
+    line = np.linspace(-8.0, 8.0, 401)
+    u = np.stack(np.meshgrid(line, line, indexing="ij"), axis=-1).reshape(-1, 2)
+    shares = np.asarray(prior(u))
+    shares = shares / np.sum(shares)
+    F, Q, H, R, b, d = (np.atleast_2d(np.asarray(model[name])) for name in "FQHRbd")
+    ahead = u @ F.T + b
+    spread = (H @ Q @ H.T + R)[0, 0]
+    gap = np.asarray(ys)[0, 0] - (ahead @ H.T + d)[:, 0]
+    likely = shares * np.exp(-0.5 * gap**2 / spread) / np.sqrt(2 * np.pi * spread)
+    np.testing.assert_allclose(post.log_likelihood, np.log(np.sum(likely)), atol=1e-8)
+    gain = (Q @ H.T)[:, 0] / spread
+    mean = likely @ (ahead + gap[:, None] * gain[None, :]) / np.sum(likely)
+    np.testing.assert_allclose(post.mean[0], mean, atol=1e-8)
 
 
 @pytest.mark.slow

@@ -34,7 +34,7 @@ def has_floor(values: PlaneValues) -> bool:
     return not gaussian
 
 
-def _bends(logs: Float[np.ndarray, "n m"]) -> Float[np.ndarray, "k l"]:
+def bends(logs: Float[np.ndarray, "n m"]) -> Float[np.ndarray, "k l"]:
     """Largest |second difference| along both axes, at inner points."""
     with np.errstate(invalid="ignore"):
         one = np.abs(logs[:-2, 1:-1] - 2 * logs[1:-1, 1:-1] + logs[2:, 1:-1])
@@ -67,49 +67,47 @@ def hidden_mass(
     if source is not None and not seen:
         return 0.0
 
-    def log_values(w: np.ndarray) -> np.ndarray:
+    def log_values(z: np.ndarray) -> np.ndarray:
         """Of what may have peaks: the likelihood, and the prior if that is the user's own."""
-        z = w @ turn.T
         logs = likelihoods(values, seen, z)
         return no_nan(logs + values.log_prior(z)) if source is None else logs
 
     lines = [np.linspace(axis.low, axis.high, _DENSE) for axis in axes]
     mesh = np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, 2)
-    logs = log_values(mesh).reshape(_DENSE, _DENSE)
-    i, j = np.nonzero(_tops(logs) & (_bends(logs) > BUMP))
+    logs = log_values(mesh @ turn.T).reshape(_DENSE, _DENSE)
+    i, j = np.nonzero(_tops(logs) & (bends(logs) > BUMP))
     if len(i) == 0:
         return 0.0
     order = np.argsort(-logs[i + 1, j + 1])[:MOST]
     centre = np.stack([lines[0][i[order] + 1], lines[1][j[order] + 1]], axis=1)
-    step = np.array([line[1] - line[0] for line in lines])
-    centre, width, height = _followed(log_values, centre, step)
-    z = centre @ turn.T
+    step = float(np.max([line[1] - line[0] for line in lines]))
+    # Widths along the axes of the lattice that is to resolve them.
+    centre, width, height = _followed(log_values, centre @ turn.T @ law.turn, step, law.turn)
+    z = centre @ law.turn.T
     log_p = np.zeros(len(z)) if source is None else log_sums(values, source, z)
     masses = 2 * np.pi * np.prod(width, axis=1) * np.exp(log_p + height - law.log_norm)
-    near = np.abs((z @ law.turn)[:, None, :] - law.nodes[None, :, :] @ law.turn)
-    cell = np.array([(axis.high - axis.low) / max(axis.num, 1) for axis in law.axes])
+    cell = np.array([(axis.high - axis.low) / axis.num for axis in law.axes])
+    near = np.abs(centre[:, None, :] - (law.nodes @ law.turn)[None, :, :])
     held = np.any(np.all(near <= 2 * cell, axis=2), axis=1)
-    # Widths along the axes of the window; the narrowest counts for a lattice at another angle.
-    same = np.allclose(turn, law.turn)
-    fine = np.all(cell <= _RESOLVED * width, axis=1) if same else None
-    fine = np.max(cell) <= _RESOLVED * np.min(width, axis=1) if fine is None else fine
+    fine = np.all(cell <= _RESOLVED * width, axis=1)
     return float(min(np.sum(np.where(held & fine, 0.0, masses)), 2.0))
 
 
 def _followed(
     log_values: Callable[[np.ndarray], np.ndarray],
     centre: Float[np.ndarray, "k 2"],
-    first: Float[np.ndarray, " 2"],
+    first: float,
+    turn: Float[np.ndarray, "2 2"],
 ) -> tuple[Float[np.ndarray, "k 2"], Float[np.ndarray, "k 2"], Float[np.ndarray, " k"]]:
     """Tops of peaks, their widths along the axes, and their heights."""
     offsets = np.linspace(-1.0, 1.0, _POINTS)
     grid = np.stack(np.meshgrid(offsets, offsets, indexing="ij"), axis=-1).reshape(-1, 2)
-    step = np.tile(first, (len(centre), 1))
+    step = np.full((len(centre), 2), first)
     each, height = np.arange(len(centre)), np.zeros(len(centre))
     width = step.copy()
     for _ in range(_STEPS):
         points = centre[:, None, :] + step[:, None, :] * grid[None, :, :]
-        flat = log_values(points.reshape(-1, 2))
+        flat = log_values(points.reshape(-1, 2) @ turn.T)
         logs = flat.reshape(len(centre), _POINTS, _POINTS)
         best = np.argmax(logs.reshape(len(centre), -1), axis=1)
         i, j = (np.clip(k, 1, _POINTS - 2) for k in np.unravel_index(best, (_POINTS, _POINTS)))

@@ -20,7 +20,7 @@ from .axes import (
     upper_bound,
 )
 from .law import Law, Looked, law_of, look, own_errors, points_of
-from .spikes import has_floor, hidden_mass
+from .spikes import bends, has_floor, hidden_mass
 from .sums import HALF, SPARSE, Source
 from .values import PlaneValues, Space, Start
 
@@ -242,9 +242,11 @@ def _outside(looked: Looked, axes: Axes, turn: Float[np.ndarray, "2 2"]) -> floa
     """log of the mass at nodes that are not between the ends of other axes."""
     with np.errstate(divide="ignore"):
         weights = np.log(lattice_weights(looked.axes)[looked.place[:, 0], looked.place[:, 1]])
+    # Steep tails hold less than their nodes say; a floor is flat.
+    flat = np.pad(bends(_dense(looked)) < 1, 1, constant_values=True)
     w = points_of(looked.axes, looked.turn, looked.place) @ turn
     low, high = (np.array([getattr(axis, end) for axis in axes]) for end in ("low", "high"))
-    out = ~np.all((w >= low) & (w <= high), axis=1)
+    out = ~np.all((w >= low) & (w <= high), axis=1) & flat[looked.place[:, 0], looked.place[:, 1]]
     logs = (looked.logs + weights)[out]
     top = float(np.max(logs, initial=-np.inf))
     return top + float(np.log(np.sum(np.exp(logs - top)))) if np.isfinite(top) else -np.inf

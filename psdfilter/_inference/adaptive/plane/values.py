@@ -133,7 +133,7 @@ def _likelihood(ssm: StateSpaceModel, x: Array, y: Array, t: Array, row: Inputs)
 def _means(ssm: StateSpaceModel, u: Array, t: Array, row: Inputs) -> Array:
     form = ssm.structure
     if isinstance(form, LinearGaussian):
-        return u @ form.F.T + form.b
+        return u @ form.F.T + form.b[None, :]
     assert form is not None
     return jax.vmap(lambda old: as_vector(call(form.f, old, t=t, inputs=row)))(u)
 
