@@ -216,7 +216,7 @@ def test_a_density_is_a_psd_model(sine):
 def test_the_error_estimate_is_close_to_the_error():
     system = systems.sine_map
     _, ys = system.simulate(11, 15)
-    post = psd.run_filter(psd.learn(system(), 1e-3), ys)
+    post = psd.run_filter(psd.learn(system(), 1e-3, engine="nodes"), ys)
     truth = largest_distance(post, system.reference(np.asarray(ys)), every=1)
     estimate = float(post.error_estimate)
     assert truth / 10 <= estimate <= 10 * truth

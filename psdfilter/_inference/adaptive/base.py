@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..._checks import is_traced
@@ -16,8 +17,8 @@ from ..model import AbstractModel
 from ..nodes.engine import Nodes
 from ..nodes.model import NodesModel
 from ..report import Report
-from ..series import Series
-from ..trace import Trace
+from ..series import Series, is_partly
+from ..trace import Observation, Trace
 from .known import known_width
 from .trace import AdaptivePlan
 
@@ -60,13 +61,13 @@ class AbstractAdaptive(AbstractModel):
         missing = set()
         if self.ssm.observation_box is None:
             missing.add(Ability.OBSERVED_LAWS)
-        if not self.ssm.marginalizes_missing:
-            missing.add(Ability.PARTLY_MISSING)
+            if not self.ssm.marginalizes_missing:
+                missing.add(Ability.PARTLY_MISSING)
         return ABILITIES - missing
 
     def why_not(self, ability: Ability) -> str | None:
         """The box of y is what is missing."""
-        if ability is Ability.OBSERVED_LAWS:
+        if ability in (Ability.OBSERVED_LAWS, Ability.PARTLY_MISSING):
             return (
                 f"{ability} needs observation_box: say where y lives, "
                 "StateSpaceModel(..., observation_box=psdfilter.Box(lower, upper))"
@@ -84,8 +85,19 @@ class AbstractAdaptive(AbstractModel):
         return remembered(self, NodesModel, make)
 
     def sized(self, series: Series) -> AbstractModel:
-        """Itself; for a traced series the model on a fixed plan."""
-        return self.fixed() if is_traced((series.ys, series.steps, series.rows)) else self
+        """Itself; the model on a fixed plan for a traced series, and for gaps by quadrature."""
+        by_quadrature = series.partly and not self.ssm.marginalizes_missing
+        traced = is_traced((series.ys, series.steps, series.rows))
+        return self.fixed() if traced or by_quadrature else self
+
+    def refuse_gaps(self, y: Observation) -> None:
+        """Single steps do not integrate over missing coordinates."""
+        if is_partly(np.atleast_2d(np.asarray(y))) and not self.ssm.marginalizes_missing:
+            raise ValueError(
+                f"y must be complete, or missing as a whole, got {np.asarray(y)}: online steps of "
+                'engine "adaptive" take gaps only from models with marginalizes_missing=True; '
+                'learn with engine="nodes" for a quadrature over observation_box'
+            )
 
     def pair_law(self, series: Series, trace: Trace, laws: AbstractLaws, t: int) -> Array:
         """On a fixed plan."""

@@ -127,6 +127,7 @@ class AdaptiveModel(AbstractAdaptive):
     ) -> tuple[Recent, Seen]:
         """One observation."""
         refuse_tracing((law.law, y, step, row))
+        self.refuse_gaps(y)
         seen = np.asarray(y, dtype=float)
         new, change = recent.update(self._kit, law, Step(int(step), 0, row, seen))
         used = bool(np.isfinite(change.outcome.log_mass)) and not bool(np.all(np.isnan(seen)))

@@ -80,6 +80,7 @@ class PlaneModel(AbstractAdaptive):
     ) -> tuple[Chain, Seen]:
         """One observation; the last transition is made again for it, as in a series."""
         refuse_tracing((law, y, step, row))
+        self.refuse_gaps(y)
         seen = np.asarray(y, dtype=float)
         last = law.links[-1] if law.links else None
         if last is not None and not last.law.seen and last.step.hops > 0:
