@@ -106,8 +106,8 @@ def small_model(dim: int = 1):
     report = Report("free", "made by hand", 1e-3, 0.0, order=size.places)
     model = FreeModel(
         learned=learned,
-        observation=observation,
-        prior=law,
+        sensor=observation,
+        start_law=law,
         state_box=psd.Box(-np.ones(dim), np.ones(dim)),
         seen_dim=1,
         sizes=size,
