@@ -20,7 +20,6 @@ from .base import ABILITIES, AbstractAdaptive
 from .looked import look_at
 from .model import AdaptiveModel
 from .plan import adaptive_obstacle, plan_for
-from .plane.looked import look_at_plane
 from .plane.model import PlaneModel
 
 
@@ -59,17 +58,13 @@ class Adaptive(AbstractEngine):
         del ys
         started = time.perf_counter()
         plan = plan_for(tol)
-        if ssm.dim == 2:
-            look_at_plane(ssm, inputs)
-            seconds = time.perf_counter() - started
-            notes = (("nodes", "a lattice, chosen at every step"),)
-            report = Report(self.name, reason, tol, seconds, notes=notes)
-            return PlaneModel(ssm=ssm, plan=plan, report=report)
         look_at(ssm, inputs)
-        notes = (("nodes at a time", f"{plan.capacities[0]}, more where a step asks for them"),)
+        kind, nodes = AdaptiveModel, f"{plan.capacities[0]} at a time, more where a step needs them"
+        if ssm.dim == 2:
+            kind, nodes = PlaneModel, "a lattice, chosen at every step"
         seconds = time.perf_counter() - started
-        report = Report(self.name, reason, tol, seconds, notes=notes)
-        return AdaptiveModel(ssm=ssm, plan=plan, report=report)
+        report = Report(self.name, reason, tol, seconds, notes=(("nodes", nodes),))
+        return kind(ssm=ssm, plan=plan, report=report)
 
     def errors(self, model: AbstractModel, series: Series, trace: Trace) -> Float[Array, " t"]:
         """Those of every step, carried through the filter."""

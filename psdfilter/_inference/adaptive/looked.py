@@ -1,6 +1,7 @@
 """A first look at a model: what it says before any data have been seen."""
 
 import warnings
+from collections.abc import Iterator
 
 import numpy as np
 from jax.errors import JAXTypeError
@@ -9,11 +10,35 @@ from ..._statespace.model import Inputs, StateSpaceModel
 from ..notices import NO_DENSITY, loses_mass, no_density, traced_model
 from . import robust
 from .known import known_frame, known_values
+from .plane import smooth as plane_smooth
+from .plane.chain import started
+from .plane.known import plane_values
 from .smooth import forecast
 
 # The prior and a few states after it are looked at, roughly: no number of the filter rests on it.
 _STEPS, _ROUGH = 3, 1e-2
+_TIMES: list[tuple[int, Inputs]] = [(t, None) for t in range(1, _STEPS + 1)]
+# Share of the mass that may leave a box in a step before users are told.
 _LARGE_LEAK = 0.05
+
+
+def _on_a_line(ssm: StateSpaceModel) -> Iterator[float]:
+    """log of the mass of the prior, and of states to come if a box confines them."""
+    values, frame = known_values(ssm), known_frame(ssm)
+    law = robust.start(values, frame, _ROUGH)
+    yield law.log_norm
+    if np.isfinite(frame.lower) or np.isfinite(frame.upper):
+        yield from (after.log_norm for after in forecast(values, frame, law, _TIMES, _ROUGH))
+
+
+def _in_the_plane(ssm: StateSpaceModel) -> Iterator[float]:
+    """Likewise."""
+    values = plane_values(ssm)
+    law = started(values, _ROUGH).law
+    yield law.log_norm
+    if values.space.walled:
+        laws = plane_smooth.forecast(values, law, _TIMES, _ROUGH)
+        yield from (after.log_norm for after in laws)
 
 
 def look_at(ssm: StateSpaceModel, inputs: Inputs) -> None:
@@ -21,21 +46,19 @@ def look_at(ssm: StateSpaceModel, inputs: Inputs) -> None:
 
     Models that need inputs are looked at when these come.
     """
-    values, frame = known_values(ssm), known_frame(ssm)
+    masses = _on_a_line(ssm) if ssm.dim == 1 else _in_the_plane(ssm)
     try:
-        law = robust.start(values, frame, _ROUGH)
-        if not np.isfinite(law.log_norm):
+        if not np.isfinite(next(masses)):
             box = ssm.state_box
             raise ValueError(
                 "log_prior must put mass on state_box, but it is -inf or NaN at every point tried: "
                 f"is the box [{np.asarray(box.lower)}, {np.asarray(box.upper)}] the right one?"
             )
-        if not (np.isfinite(frame.lower) or np.isfinite(frame.upper)) or inputs is not None:
-            return
-        laws = forecast(values, frame, law, [(t, None) for t in range(1, _STEPS + 1)], _ROUGH)
+        kept = np.exp(list(masses)) if inputs is None else np.ones(0)
     except JAXTypeError as error:
         raise ValueError(traced_model) from error
-    kept = np.exp([law.log_norm for law in laws])
+    if len(kept) == 0:
+        return
     if kept[0] > NO_DENSITY:
         warnings.warn(no_density(float(kept[0])), stacklevel=5)
     elif 1 - np.min(kept) > _LARGE_LEAK:

@@ -38,17 +38,18 @@ def _errors(case, trace):
     return np.sum(np.abs(np.array(found) - ref), axis=1) * h, log_z
 
 
-def _never_silent(name, tol):
+def _silent_steps(name, tol):
+    """Steps that are wrong without a code."""
     case = models.REGISTRY[name]()
     trace = _run(case, tol)
     tv, _ = _errors(case, trace)
     slack = 3e-3 if name in JUMPING else 0.0
-    assert np.all((tv <= 3 * tol + slack) | (trace.codes != 0))
+    return np.flatnonzero((tv > 3 * tol + slack) & (trace.codes == 0))
 
 
 @pytest.mark.parametrize("name", QUICK)
 def test_right_or_loud(name):
-    _never_silent(name, 1e-3)
+    assert len(_silent_steps(name, 1e-3)) == 0
 
 
 def test_a_prior_far_wider_than_the_noise():
@@ -69,7 +70,7 @@ def test_a_prior_far_wider_than_the_noise():
 @pytest.mark.parametrize("tol", [1e-2, 1e-3, 1e-5])
 @pytest.mark.parametrize("name", sorted(set(models.REGISTRY) - {"outlier_50"}))
 def test_right_or_loud_everywhere(name, tol):
-    _never_silent(name, tol)
+    assert len(_silent_steps(name, tol)) == 0
 
 
 def _kalman(ys):

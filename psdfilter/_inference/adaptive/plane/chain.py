@@ -107,7 +107,7 @@ def _again(values: PlaneValues, chain: Chain, step: Step, wanted: Wanted, found:
         again = _appended(values, again, step, shallow)
         if _cost(again) < _cost(best):
             best = again
-        if not _misses(again, wanted.target) or not _tail_misses(again, back, wanted.target):
+        if not _misses(again, wanted.target) or not _tail_misses(again.law, wanted.target):
             return best
     return best
 
@@ -116,10 +116,8 @@ def _cost(chain: Chain) -> float:
     return chain.law.error + chain.law.edge
 
 
-def _tail_misses(chain: Chain, back: int, target: float) -> bool:
+def _tail_misses(last: Law, target: float) -> bool:
     """Whether what is still missing was left out further back."""
-    del back
-    last = chain.law
     return last.error - last.local > target
 
 
