@@ -1,7 +1,7 @@
 """What an engine is: options as a value, whether it can serve a model, and how it learns one."""
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 from jaxtyping import Array, Float
@@ -12,6 +12,24 @@ from .ability import Ability, NotOffered
 from .model import AbstractModel
 from .series import Series
 from .trace import Trace
+
+
+class Task(NamedTuple):
+    """What is to be learned.
+
+    Attributes:
+        ssm: the model.
+        tol: total variation error of the filtered densities.
+        ys: typical observations (T, p), by which grids may be sized.
+        inputs: typical inputs.
+        reason: why the engine was chosen.
+    """
+
+    ssm: StateSpaceModel
+    tol: float
+    ys: Numbers | None = None
+    inputs: Inputs = None
+    reason: str = "asked for"
 
 
 class AbstractEngine(eqx.Module):
@@ -35,15 +53,7 @@ class AbstractEngine(eqx.Module):
         return None
 
     @abstractmethod
-    def learn(
-        self,
-        ssm: StateSpaceModel,
-        tol: float,
-        *,
-        ys: Numbers | None = None,
-        inputs: Inputs = None,
-        reason: str = "asked for",
-    ) -> AbstractModel:
+    def learn(self, task: Task) -> AbstractModel:
         """The learned model."""
 
     def errors(self, model: AbstractModel, series: Series, trace: Trace) -> Float[Array, " t"]:

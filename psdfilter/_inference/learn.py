@@ -2,7 +2,7 @@
 
 from .._checks import Numbers, require_x64
 from .._statespace.model import Inputs, StateSpaceModel
-from .engine import AbstractEngine
+from .engine import AbstractEngine, Task
 from .model import AbstractModel
 from .registry import ENGINES, as_engine
 
@@ -36,7 +36,7 @@ def learn(
         inputs: typical inputs, for models that take them.
     """
     chosen, reason = choose_engine(ssm, tol, engine)
-    return chosen.learn(ssm, float(tol), ys=ys, inputs=inputs, reason=reason)
+    return chosen.learn(Task(ssm, float(tol), ys, inputs, reason))
 
 
 def choose_engine(

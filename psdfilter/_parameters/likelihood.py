@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PyTree
 
 from .._checks import Numbers, is_traced
 from .._inference.ability import Ability, NotOffered
-from .._inference.engine import AbstractEngine
+from .._inference.engine import AbstractEngine, Task
 from .._inference.learn import choose_engine
 from .._inference.model import AbstractFrozen, AbstractModel, PlanCheck
 from .._inference.posterior import Posterior
@@ -274,7 +274,7 @@ class _Maker(NamedTuple):
         each = self.settings.each()
         longest = int(np.argmax([len(y) for y, _, _ in each]))
         ys, rows, at = each[longest]
-        model = self.engine.learn(ssm, self.tol, inputs=rows, reason=self.reason)
+        model = self.engine.learn(Task(ssm, self.tol, inputs=rows, reason=self.reason))
         require(model, Ability.GRADIENTS)
         frozen = model.frozen()
         if not frozen.has_plan:

@@ -12,6 +12,7 @@ from ..._checks import is_traced
 from ..._statespace.model import StateSpaceModel
 from ..ability import Ability
 from ..compiled import remembered
+from ..engine import Task
 from ..laws import AbstractLaws
 from ..model import AbstractModel
 from ..nodes.engine import Nodes
@@ -80,7 +81,7 @@ class AbstractAdaptive(AbstractModel):
 
         def make() -> NodesModel:
             with jax.ensure_compile_time_eval():
-                return Nodes().learn(ssm, tol, reason="series that are traced")
+                return Nodes().learn(Task(ssm, tol, reason="series that are traced"))
 
         return remembered(self, NodesModel, make)
 

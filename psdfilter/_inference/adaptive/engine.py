@@ -6,11 +6,11 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._checks import Numbers, is_traced
-from ..._statespace.model import Inputs, StateSpaceModel
+from ..._checks import is_traced
+from ..._statespace.model import StateSpaceModel
 from ..ability import Ability
 from ..certificate.certificate import Certificate
-from ..engine import AbstractEngine
+from ..engine import AbstractEngine, Task
 from ..model import AbstractModel
 from ..nodes.engine import Nodes
 from ..report import Report
@@ -45,25 +45,16 @@ class Adaptive(AbstractEngine):
         where = "on a line" if ssm.dim == 1 else "in the plane"
         return f"a state {where}: errors are controlled step by step"
 
-    def learn(
-        self,
-        ssm: StateSpaceModel,
-        tol: float,
-        *,
-        ys: Numbers | None = None,
-        inputs: Inputs = None,
-        reason: str = "asked for",
-    ) -> AbstractAdaptive:
+    def learn(self, task: Task) -> AbstractAdaptive:
         """Nothing to learn: the model's own densities are evaluated as they are needed."""
-        del ys
-        started = time.perf_counter()
-        plan = plan_for(tol)
-        look_at(ssm, inputs)
+        started, ssm = time.perf_counter(), task.ssm
+        plan = plan_for(task.tol)
+        look_at(ssm, task.inputs)
         kind, nodes = AdaptiveModel, f"{plan.capacities[0]} at a time, more where a step needs them"
         if ssm.dim == 2:
             kind, nodes = PlaneModel, "a lattice, chosen at every step"
         seconds = time.perf_counter() - started
-        report = Report(self.name, reason, tol, seconds, notes=(("nodes", nodes),))
+        report = Report(self.name, task.reason, task.tol, seconds, notes=(("nodes", nodes),))
         return kind(ssm=ssm, plan=plan, report=report)
 
     def errors(self, model: AbstractModel, series: Series, trace: Trace) -> Float[Array, " t"]:

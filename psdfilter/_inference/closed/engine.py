@@ -6,11 +6,10 @@ from typing import ClassVar
 
 from jaxtyping import Array, Float
 
-from ..._checks import Numbers
-from ..._statespace.model import Inputs, StateSpaceModel
+from ..._statespace.model import StateSpaceModel
 from ..ability import Ability
 from ..certificate.certificate import Certificate, certificate
-from ..engine import AbstractEngine
+from ..engine import AbstractEngine, Task
 from ..model import AbstractModel
 from ..nodes.estimate import estimate_errors
 from ..obstacles import grid_obstacle
@@ -25,10 +24,8 @@ from .recursion import Grid
 from .reference import REFERENCE_ABILITIES, ReferenceModel
 
 
-def _learn_grid(
-    ssm: StateSpaceModel, tol: float, ys: Numbers | None, inputs: Inputs, name: str, reason: str
-) -> tuple[Grid, Report]:
-    started = time.perf_counter()
+def _learn_grid(task: Task, name: str) -> tuple[Grid, Report]:
+    started, (ssm, tol, ys, inputs, reason) = time.perf_counter(), task
     axes, paths = learn_axes(ssm, tol, ys, inputs)
     plan = shared_plan(ssm.state_box, axes, tol)
     error, norm = one_step_error(plan, ssm, paths, inputs)
@@ -57,17 +54,9 @@ class _OnGrid(AbstractEngine):
         """Too many coordinates, too small a tolerance, or no density at all."""
         return closed_obstacle(ssm, tol) or grid_obstacle(ssm)
 
-    def learn(
-        self,
-        ssm: StateSpaceModel,
-        tol: float,
-        *,
-        ys: Numbers | None = None,
-        inputs: Inputs = None,
-        reason: str = "asked for",
-    ) -> AbstractModel:
+    def learn(self, task: Task) -> AbstractModel:
         """Learn Q and the prior on one grid per axis."""
-        return self._model(*_learn_grid(ssm, tol, ys, inputs, self.name, reason))
+        return self._model(*_learn_grid(task, self.name))
 
     @abstractmethod
     def _model(self, grid: Grid, report: Report) -> AbstractModel:

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._checks import Numbers, is_concrete
-from ..._statespace.model import Inputs, LinearGaussian, StateSpaceModel
+from ..._checks import is_concrete
+from ..._statespace.model import LinearGaussian, StateSpaceModel
 from ..ability import Ability
-from ..engine import AbstractEngine
+from ..engine import AbstractEngine, Task
 from ..gaussian.linear import MAX_SPREAD
 from ..gaussian.prior import prior_bank, prior_order
 from ..model import AbstractModel
@@ -56,18 +56,10 @@ class Exact(AbstractEngine):
             return None
         return "linear-Gaussian dynamics and sensor, on all of R^d"
 
-    def learn(
-        self,
-        ssm: StateSpaceModel,
-        tol: float,
-        *,
-        ys: Numbers | None = None,
-        inputs: Inputs = None,
-        reason: str = "asked for",
-    ) -> ExactModel:
+    def learn(self, task: Task) -> ExactModel:
         """Nothing to learn: the matrices are the model."""
-        del ys, inputs
-        started, structure = time.perf_counter(), ssm.structure
+        started, ssm = time.perf_counter(), task.ssm
+        structure = ssm.structure
         assert isinstance(structure, LinearGaussian)
         assert structure.H is not None
         notes = [("sensor", f"linear, {structure.H.shape[0]} of y on {ssm.dim} of x")]
@@ -85,7 +77,12 @@ class Exact(AbstractEngine):
             )
         seconds = time.perf_counter() - started
         report = Report(
-            self.name, reason, tol, seconds, order=prior_order(structure), notes=tuple(notes)
+            self.name,
+            task.reason,
+            task.tol,
+            seconds,
+            order=prior_order(structure),
+            notes=tuple(notes),
         )
         return exact_of(structure, report, roots)
 

@@ -6,10 +6,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._checks import Numbers
-from ..._statespace.model import Inputs, StateSpaceModel
+from ..._statespace.model import StateSpaceModel
 from ..ability import Ability
-from ..engine import AbstractEngine
+from ..engine import AbstractEngine, Task
 from ..model import AbstractModel
 from ..obstacles import grid_obstacle
 from ..series import Series
@@ -42,18 +41,10 @@ class Free(AbstractEngine):
         del tol
         return free_obstacle(ssm, self.observation == "joint") or grid_obstacle(ssm)
 
-    def learn(
-        self,
-        ssm: StateSpaceModel,
-        tol: float,
-        *,
-        ys: Numbers | None = None,
-        inputs: Inputs = None,
-        reason: str = "asked for",
-    ) -> FreeModel:
+    def learn(self, task: Task) -> FreeModel:
         """Learn Q, the prior and, jointly, G."""
-        del ys, inputs
-        return learn_free_shapes(ssm, tol, self.observation == "joint", self.order, reason)
+        joint = self.observation == "joint"
+        return learn_free_shapes(task.ssm, task.tol, joint, self.order, task.reason)
 
     def errors(self, model: AbstractModel, series: Series, trace: Trace) -> Float[Array, " t"]:
         """Errors that the steps up to t have added, fits and projections, as a sum."""

@@ -6,11 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._checks import Numbers
-from ..._statespace.model import Inputs, StateSpaceModel
+from ..._statespace.model import StateSpaceModel
 from ..ability import Ability
 from ..certificate.certificate import Certificate
-from ..engine import AbstractEngine
+from ..engine import AbstractEngine, Task
 from ..model import AbstractModel
 from ..series import Series
 from ..trace import Trace
@@ -31,22 +30,9 @@ class Given(AbstractEngine):
         del ssm, tol
         return _REFUSAL
 
-    def choice(self, ssm: StateSpaceModel, tol: float) -> str | None:
-        """Never."""
-        del ssm, tol
-        return None
-
-    def learn(
-        self,
-        ssm: StateSpaceModel,
-        tol: float,
-        *,
-        ys: Numbers | None = None,
-        inputs: Inputs = None,
-        reason: str = "asked for",
-    ) -> AbstractModel:
+    def learn(self, task: Task) -> AbstractModel:
         """Nothing."""
-        del ssm, tol, ys, inputs, reason
+        del task
         raise ValueError(f'engine "given" learns nothing: {_REFUSAL}')
 
     def errors(self, model: AbstractModel, series: Series, trace: Trace) -> Float[Array, " t"]:

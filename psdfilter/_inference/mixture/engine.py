@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._checks import Numbers, as_count, is_traced
-from ..._statespace.model import AdditiveGaussian, Inputs, LinearGaussian, StateSpaceModel
+from ..._checks import as_count, is_traced
+from ..._statespace.model import AdditiveGaussian, LinearGaussian, StateSpaceModel
 from ..ability import Ability
-from ..engine import AbstractEngine
+from ..engine import AbstractEngine, Task
 from ..gaussian.prior import prior_blocks
 from ..model import AbstractModel
 from ..obstacles import grid_obstacle, too_little_noise
@@ -92,17 +92,9 @@ class Mixture(AbstractEngine):
             return too_little_noise(ssm, structure.Q)
         return "linear-Gaussian dynamics with a log_observation, on all of R^d"
 
-    def learn(
-        self,
-        ssm: StateSpaceModel,
-        tol: float,
-        *,
-        ys: Numbers | None = None,
-        inputs: Inputs = None,
-        reason: str = "asked for",
-    ) -> AbstractModel:
+    def learn(self, task: Task) -> AbstractModel:
         """Choose sizes; nothing is fitted."""
-        started = time.perf_counter()
+        started, (ssm, tol, ys, inputs, reason) = time.perf_counter(), task
         if isinstance(ssm.structure, AdditiveGaussian):
             places, effort = effort_for(ssm.dim, tol, self.order)
             seconds, notes = time.perf_counter() - started, linearized_notes(effort)

@@ -6,11 +6,10 @@ from typing import ClassVar
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from ..._checks import Numbers
-from ..._statespace.model import Inputs, StateSpaceModel
+from ..._statespace.model import StateSpaceModel
 from ..ability import Ability
 from ..certificate.certificate import Certificate, certificate
-from ..engine import AbstractEngine
+from ..engine import AbstractEngine, Task
 from ..model import AbstractModel
 from ..obstacles import grid_obstacle
 from ..series import Series
@@ -60,18 +59,10 @@ class Nodes(AbstractEngine):
         del ssm, tol
         return "densities on a box"
 
-    def learn(
-        self,
-        ssm: StateSpaceModel,
-        tol: float,
-        *,
-        ys: Numbers | None = None,
-        inputs: Inputs = None,
-        reason: str = "asked for",
-    ) -> NodesModel:
+    def learn(self, task: Task) -> NodesModel:
         """Learn Q and the prior as PSD models, sized so that the filter's error is below `tol`."""
         wish = Wish(self.observation == "joint", self.renormalize, self.multiple)
-        learned = learn_filled(ssm, tol, wish, ys, inputs, reason)
+        learned = learn_filled(task, wish)
         return NodesModel.of(learned, self.multiple)
 
     def errors(self, model: AbstractModel, series: Series, trace: Trace) -> Float[Array, " t"]:

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._checks import is_traced
+from ..engine import Task
 from ..series import Series
 from .filled import Filled
 from .filtered import FilteredLaws
@@ -24,14 +25,10 @@ def estimate_errors(filled: Filled, laws: AbstractNodeLaws, series: Series) -> F
             "error_estimate cannot be traced: it learns a finer model; call it outside jit"
         )
     ssm = filled.ssm
-    finer = learn_filled(
-        ssm,
-        max(_FINER * filled.tol, LEAST_TOL),
-        Wish(renormalize=filled.renormalize),
-        None if ssm.sample_observation is not None else series.ys,
-        series.rows,
-        "an error estimate",
-    ).filled
+    tol = max(_FINER * filled.tol, LEAST_TOL)
+    ys = None if ssm.sample_observation is not None else series.ys
+    task = Task(ssm, tol, ys, series.rows, "an error estimate")
+    finer = learn_filled(task, Wish(renormalize=filled.renormalize)).filled
     # Times as they are, a gap being several transitions.
     general = Series(series.ys, series.steps, series.hops, series.rows, False, series.partly)
     trace = trace_on_nodes(finer, general, True)

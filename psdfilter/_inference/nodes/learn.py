@@ -8,8 +8,8 @@ import numpy as np
 from jax.errors import ConcretizationTypeError, TracerArrayConversionError
 from jaxtyping import Float, Int
 
-from ..._checks import Numbers
 from ..._statespace.model import Inputs, StateSpaceModel
+from ..engine import Task
 from ..notices import NO_DENSITY, loses_mass, no_density, traced_model
 from ..report import Report
 from ..series import Series, as_series
@@ -52,16 +52,9 @@ class Learned(NamedTuple):
     is_sized: bool
 
 
-def learn_filled(
-    ssm: StateSpaceModel,
-    tol: float,
-    wish: Wish,
-    ys: Numbers | None,
-    inputs: Inputs,
-    reason: str,
-) -> Learned:
-    """Sized by simulations and, if there are any, by observations `ys`."""
-    started = time.perf_counter()
+def learn_filled(task: Task, wish: Wish) -> Learned:
+    """Sized by simulations and, if there are any, by observations."""
+    started, (ssm, tol, ys, inputs, reason) = time.perf_counter(), task
     paths = _typical(ssm, inputs)
     if not wish.renormalize:
         _warn_of_mass(paths)
