@@ -122,7 +122,7 @@ def main():
         psd.run_smoother(model, returns, first="observe"),
         output / "volatility.png",
     )
-    psd.plot.checks(fitted.posterior()).savefig(output / "volatility_checks.png", dpi=130)
+    psd.plot.checks(fitted.posterior())[0].figure.savefig(output / "volatility_checks.png", dpi=130)
 
     likelihood = fitted.covering(width=5.0, tol=1e-2)
     started = time.perf_counter()

@@ -1,11 +1,27 @@
-"""Axes to draw on, and colours that go together."""
+"""Axes to draw on, colours that go together, and what is written on them."""
 
-from typing import Any
+# Drawing is done for its effect on the axes.
+# pyright: reportUnusedCallResult=false
 
-BAND, LINE, TRUTH, DATA = "#9ecae1", "#08519c", "#d94801", "#525252"
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .._inference.result import AbstractResult
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from matplotlib.axes import Axes
+
+# Blue, vermilion, green and purple of Okabe and Ito: colour-blind eyes tell them apart too.
+BAND, LINE, TRUTH, DATA = "#9ecae1", "#0072b2", "#d55e00", "#525252"
+OTHERS = (LINE, "#009e73", "#cc79a7", "#e69f00", "#56b4e9", DATA)
+HEAT = "Blues"
 
 
-def pyplot() -> Any:
+def pyplot() -> "ModuleType":
     """Matplotlib's pyplot, or an error that says how to get it."""
     try:
         from matplotlib import pyplot as plt
@@ -14,6 +30,69 @@ def pyplot() -> Any:
     return plt
 
 
-def quiet(ax: Any) -> None:
-    """No frame where nothing is read off."""
+def axes_for(ax: "Axes | None", size: tuple[float, float] = (7.0, 3.2)) -> "Axes":
+    """The given axes, or those of a new figure of this size in inches."""
+    if ax is not None:
+        return ax
+    return pyplot().subplots(figsize=size, layout="constrained")[1]
+
+
+def panels_for(axes: object, rows: int, columns: int, size: tuple[float, float]) -> np.ndarray:
+    """rows x columns axes, flat: the given ones, or those of a new figure with panels of a size."""
+    if axes is None:
+        shape = {"nrows": rows, "ncols": columns, "squeeze": False, "layout": "constrained"}
+        figsize = (columns * size[0], rows * size[1])
+        axes = pyplot().subplots(figsize=figsize, sharex=columns == 1, **shape)[1]
+    flat = np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
+    if flat.size < rows * columns:
+        raise ValueError(f"axes must hold at least {rows * columns} axes, got {flat.size}")
+    return flat
+
+
+def finish(ax: "Axes", xlabel: str | None, ylabel: str | None, legend: bool = True) -> "Axes":
+    """Labels, no frame where nothing is read off, and a legend above the data, never on them."""
     ax.spines[["top", "right"]].set_visible(False)
+    if xlabel is not None:
+        ax.set_xlabel(xlabel)
+    if ylabel is not None:
+        ax.set_ylabel(ylabel)
+    if legend and ax.get_legend_handles_labels()[1]:
+        place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.01), "borderaxespad": 0.0}
+        ax.legend(frameon=False, ncols=5, fontsize="small", **place)
+    return ax
+
+
+def times_of(result: AbstractResult, times: object = None) -> np.ndarray:
+    """What stands on the axis of time: the times of the result unless others are given."""
+    count = result.mean.shape[0]
+    at = np.asarray(result.times if times is None else times)
+    if at.shape != (count,):
+        raise ValueError(f"times must have shape ({count},), as the result has, got {at.shape}")
+    return at
+
+
+def rows_of(name: str, values: object, shape: tuple[int, ...]) -> np.ndarray:
+    """Values of every time, (T, d), or (T,) if d = 1."""
+    array = np.asarray(values, dtype=float)
+    if array.shape == shape[:1] and shape[1] == 1:
+        array = array[:, None]
+    if array.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, as the result has, got {array.shape}")
+    return array
+
+
+def names_of(names: Sequence[str] | None, dim: int, letter: str = "x") -> list[str]:
+    """Names of d coordinates, x_1 ... x_d unless others are given."""
+    if names is None:
+        return [f"${letter}$"] if dim == 1 else [f"${letter}_{i + 1}$" for i in range(dim)]
+    if len(names) != dim:
+        raise ValueError(f"names must be {dim}, one for each coordinate, got {len(names)}")
+    # A dollar sign in a name would be taken for the start of a formula.
+    return [str(name).replace("$", r"\$") for name in names]
+
+
+def coordinate_of(coordinate: int, dim: int) -> int:
+    """An index of one of d coordinates."""
+    if not 0 <= coordinate < dim:
+        raise ValueError(f"coordinate must lie in 0..{dim - 1}, got {coordinate}")
+    return coordinate

@@ -1,28 +1,48 @@
-"""States over time with a band."""
+"""States over time with bands."""
 
-from typing import Any
+# Drawing is done for its effect on the axes.
+# pyright: reportUnusedCallResult=false
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .._checks import Numbers
-from ._axes import BAND, LINE, TRUTH, pyplot, quiet
+from .._inference.result import AbstractResult
+from ._axes import (
+    BAND,
+    LINE,
+    OTHERS,
+    TRUTH,
+    axes_for,
+    coordinate_of,
+    finish,
+    names_of,
+    panels_for,
+    rows_of,
+    times_of,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 def states(
-    post: Any,
+    post: AbstractResult,
     *,
     truth: Numbers | None = None,
     times: Numbers | None = None,
     mass: float = 0.9,
-    names: tuple[str, ...] | None = None,
-    axes: Any = None,
-) -> Any:
+    names: Sequence[str] | None = None,
+    axes: object = None,
+) -> np.ndarray:
     """Median and central interval of every coordinate of the state, one below the other.
 
     Args:
         post: from `run_filter`, `run_smoother` or `forecast`.
         truth: true states (T, d), to be drawn too.
-        times: what to write on the axis of time; by default 1, 2, ...
+        times: what to write on the axis of time; by default the times of the result.
         mass: of the interval.
         names: of the coordinates.
         axes: d Matplotlib axes to draw on; by default a new figure.
@@ -30,21 +50,52 @@ def states(
     lower, upper = (np.asarray(end) for end in post.interval(mass))
     middle = np.asarray(post.quantile(0.5))
     count, dim = middle.shape
-    at = np.arange(1, count + 1) if times is None else np.asarray(times)
-    plt = pyplot()
-    if axes is None:
-        _, axes = plt.subplots(dim, 1, figsize=(8, 2.4 * dim), sharex=True, squeeze=False)
-    drawn = np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
-    for i, ax in enumerate(drawn):
+    at, labels = times_of(post, times), names_of(names, dim)
+    true = None if truth is None else rows_of("truth", truth, (count, dim))
+    panels = panels_for(axes, dim, 1, (8.0, 2.4))[:dim]
+    for i, ax in enumerate(panels):
         ax.fill_between(at, lower[:, i], upper[:, i], color=BAND, lw=0, label=f"{mass:.0%} band")
         ax.plot(at, middle[:, i], color=LINE, lw=1.2, label="median")
-        if truth is not None:
-            ax.plot(
-                at, np.asarray(truth).reshape(count, dim)[:, i], color=TRUTH, lw=1, label="truth"
-            )
-        ax.set_ylabel(f"$x_{i + 1}$" if names is None else names[i])
+        if true is not None:
+            ax.plot(at, true[:, i], color=TRUTH, lw=1, label="truth")
         ax.margins(x=0)
-        quiet(ax)
-    drawn[0].legend(frameon=False, ncols=3, loc="upper right", fontsize="small")
-    drawn[-1].set_xlabel("t")
-    return drawn[0].figure
+        finish(ax, "time" if i == dim - 1 else None, labels[i], legend=i == 0)
+    return panels
+
+
+def comparison(
+    results: Mapping[str, AbstractResult],
+    coordinate: int = 0,
+    *,
+    truth: Numbers | None = None,
+    mass: float = 0.9,
+    names: Sequence[str] | None = None,
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """Medians and central intervals of several results, such as a filter and its smoother.
+
+    Args:
+        results: by the names that the legend gives them; `truth` has the times of the first.
+        coordinate: which.
+        truth: true states (T, d), to be drawn too.
+        mass: of the intervals.
+        names: of all coordinates.
+        ax: Matplotlib axes to draw on; by default a new figure.
+    """
+    if not results:
+        raise ValueError("results must hold at least one result, got none")
+    ax, first = axes_for(ax), next(iter(results.values()))
+    i = coordinate_of(coordinate, first.mean.shape[1])
+    for (name, result), colour in zip(results.items(), OTHERS, strict=False):
+        lower, upper = (np.asarray(end)[:, i] for end in result.interval(mass))
+        at = times_of(result)
+        ax.fill_between(at, lower, upper, color=colour, alpha=0.2, lw=0)
+        for end in (lower, upper):
+            ax.plot(at, end, color=colour, lw=0.6)
+        middle = np.asarray(result.quantile(0.5))[:, i]
+        ax.plot(at, middle, color=colour, lw=1.2, label=f"{name}, {mass:.0%} band")
+    if truth is not None:
+        true = rows_of("truth", truth, first.mean.shape)[:, i]
+        ax.plot(times_of(first), true, ".", color=TRUTH, ms=4, label="truth")
+    ax.margins(x=0)
+    return finish(ax, "time", names_of(names, first.mean.shape[1])[i])

@@ -42,8 +42,7 @@ def test_states_are_medians_and_central_intervals_in_user_units(level, plt):
     _, post = level
     truth = 50.0 + np.linspace(0.0, 1.0, 6)
     times = np.array([3, 4, 5, 7, 8, 9])
-    figure = psd.plot.states(post, truth=truth, times=times, mass=0.8, names=("level",))
-    (ax,) = figure.axes
+    (ax,) = psd.plot.states(post, truth=truth, times=times, mass=0.8, names=("level",))
     median, drawn_truth = ax.lines
     np.testing.assert_array_equal(median.get_xdata(), times)
     # Normal laws: quantiles from means and variances, by SciPy.
@@ -54,7 +53,7 @@ def test_states_are_medians_and_central_intervals_in_user_units(level, plt):
     np.testing.assert_array_equal(at, times)
     np.testing.assert_allclose(lower, mean + sd * scipy.stats.norm.ppf(0.1), rtol=1e-7)
     np.testing.assert_allclose(upper, mean + sd * scipy.stats.norm.ppf(0.9), rtol=1e-7)
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("t", "level")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("time", "level")
     names = [text.get_text() for text in ax.get_legend().get_texts()]
     assert names == ["80% band", "median", "truth"]
 
@@ -62,9 +61,9 @@ def test_states_are_medians_and_central_intervals_in_user_units(level, plt):
 def test_every_coordinate_has_axes_of_its_own(plt):
     model = psd.learn(psd.systems.linear_2d(), 1e-3, engine="exact")
     post = psd.run_filter(model, np.array([[0.2, 0.1], [0.5, 0.3], [0.1, -0.2]])[:, :1])
-    figure = psd.plot.states(post)
-    assert [ax.get_ylabel() for ax in figure.axes] == ["$x_1$", "$x_2$"]
-    for i, ax in enumerate(figure.axes):
+    axes = psd.plot.states(post)
+    assert [ax.get_ylabel() for ax in axes] == ["$x_1$", "$x_2$"]
+    for i, ax in enumerate(axes):
         np.testing.assert_array_equal(ax.lines[0].get_xdata(), [1, 2, 3])
         np.testing.assert_allclose(ax.lines[0].get_ydata(), post.mean[:, i], atol=1e-7)
 
@@ -72,8 +71,8 @@ def test_every_coordinate_has_axes_of_its_own(plt):
 def test_states_are_drawn_on_given_axes_and_of_forecasts(level, plt):
     model, post = level
     ahead = psd.forecast(model, post, 4)
-    given, ax = plt.subplots()
-    assert psd.plot.states(ahead, axes=ax) is given
+    _, ax = plt.subplots()
+    assert list(psd.plot.states(ahead, axes=ax)) == [ax]
     np.testing.assert_allclose(ax.lines[0].get_ydata(), ahead.mean[:, 0], rtol=1e-7)
 
 
@@ -83,7 +82,7 @@ def test_checks_show_the_transforms_of_the_observations_that_were_seen(level, pl
     pit = pit[np.isfinite(pit)]
     residuals = scipy.stats.norm.ppf(pit)
     assert pit.size == 5
-    histogram, quantiles, over_time, correlations = psd.plot.checks(post, lags=3, bins=4).axes
+    histogram, quantiles, over_time, correlations = psd.plot.checks(post, lags=3, bins=4)
 
     heights = [patch.get_height() for patch in histogram.patches[:4]]
     np.testing.assert_array_equal(heights, np.histogram(pit, 4, (0, 1))[0])
@@ -100,7 +99,7 @@ def test_checks_show_the_transforms_of_the_observations_that_were_seen(level, pl
 
     np.testing.assert_allclose(over_time.lines[0].get_ydata(), residuals, rtol=1e-9)
     assert [line.get_ydata()[0] for line in over_time.lines[1:]] == [-1.96, 0.0, 1.96]
-    assert (over_time.get_xlabel(), over_time.get_ylabel()) == ("t", "residual")
+    assert (over_time.get_xlabel(), over_time.get_ylabel()) == ("time", "residual")
 
     for collection, values in zip(
         correlations.collections, (residuals, residuals**2), strict=False
@@ -121,7 +120,7 @@ def test_a_profile_is_drawn_below_its_maximum_with_its_interval(plt):
         best=7.0,
         interval=lambda level: (-scipy.stats.norm.ppf(0.5 + level / 2), np.inf),
     )
-    (ax,) = psd.plot.profile(fake, level=0.9).axes
+    ax = psd.plot.profile(fake, level=0.9)
     curve, level, *ends = ax.lines
     np.testing.assert_array_equal(curve.get_xdata(), values)
     np.testing.assert_allclose(curve.get_ydata(), -0.5 * values**2, atol=1e-14)
