@@ -18,7 +18,7 @@ EXTRAS := plot,frames,data,samplers
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test slow bench peers check lint format docs serve constraints clean
+.PHONY: help demo test slow bench peers check lint format docs gallery serve constraints clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -56,6 +56,9 @@ format: $(VENV)/.dev  ## Put the code into shape
 
 docs: $(VENV)/.dev  ## Build the documentation into site/; a warning is an error
 	$(BIN)/zensical build --clean --strict
+
+gallery: $(VENV)/.dev  ## Run the programs of the gallery and write their pages anew
+	$(BIN)/python examples/build_gallery.py
 
 serve: $(VENV)/.dev  ## Show the documentation while writing it
 	$(BIN)/zensical serve

@@ -24,6 +24,7 @@ FLOORS = [
         "obstacles",
         "quadrature",
         "notices",
+        "peaks",
     ],
     ["model", "result"],
     ["engine", "sizing"],

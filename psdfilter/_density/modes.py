@@ -59,7 +59,7 @@ def modes(f: Model, box: BoxLike | None = None, *, least: float = 1e-6) -> Float
     grid = TensorGrid([np.linspace(-1.0, 1.0, n) for n in counts])
     nodes = room._place(grid.points())
     heights = np.asarray(over_points(model, nodes, "log")).reshape(counts)
-    starts = np.asarray(nodes)[_peaks_of(heights).ravel()]
+    starts = np.asarray(nodes)[peaks_of(heights).ravel()]
     spacing = 2 * np.asarray(room.half_width) / (np.array(counts) - 1)
     # A multiple of eight starts: few programmes.
     padded = np.concatenate([starts, np.repeat(starts[:1], -len(starts) % 8, axis=0)])
@@ -73,7 +73,7 @@ def modes(f: Model, box: BoxLike | None = None, *, least: float = 1e-6) -> Float
     return jnp.asarray(points[chosen])
 
 
-def _peaks_of(heights: np.ndarray) -> np.ndarray:
+def peaks_of(heights: np.ndarray) -> np.ndarray:
     """Where a table is at least as high as all its neighbours, and finite."""
     wide = np.pad(heights, 1, constant_values=-np.inf)
     peak = np.isfinite(heights)

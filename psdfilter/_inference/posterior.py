@@ -7,7 +7,6 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from .._checks import as_count, as_key
-from .._density.moments import mode as mode_of
 from .._density.psd import AbstractDensity
 from .._statespace.model import Inputs
 from .ability import Ability
@@ -123,10 +122,6 @@ class Posterior(AbstractResult):
     def times(self) -> Array:
         """Times of the observations, in transitions from the prior."""
         return self.series.steps
-
-    def mode(self, t: int) -> Float[Array, " d"]:
-        """Where the density at index t is largest."""
-        return mode_of(self.density(t))  # pyright: ignore[reportArgumentType]
 
     def predictive_density(self, t: int) -> AbstractDensity:
         """The density of x_t given y before t."""

@@ -10,8 +10,10 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._checks import Numbers, as_count, as_key, is_concrete
+from .._density.moments import mode as mode_of
 from .._density.psd import AbstractDensity
 from .laws import AbstractLaws, central_levels, checked_index, quantiles_of
+from .peaks import levels_of_axis, peaks
 from .trace import Moments
 
 
@@ -69,6 +71,31 @@ class AbstractResult(eqx.Module):
     def density(self, t: int) -> AbstractDensity:
         """The law at index t, a function of x (..., d): never negative, of mass one."""
         return self.laws.density(checked_index("t", t, self.mean.shape[0]))
+
+    def modes(self, t: int, *, least: float = 1e-6) -> Float[Array, "k d"]:
+        """The local maxima of the density at index t, the highest first, for d = 1 and 2.
+
+        Args:
+            t: index of the time.
+            least: maxima below this share of the highest are left out.
+        """
+        if not 0 <= least < 1:
+            raise ValueError(f"least must lie in [0, 1), got {least!r}")
+        density = self.density(t)
+        if density.dim > 2:
+            raise ValueError(
+                f"modes are found in one or two coordinates, got {density.dim}: mode(t) gives the "
+                "highest, psdfilter.marginal a density of fewer"
+            )
+        quantiles = np.asarray(self.quantile(levels_of_axis(density.dim)))[:, t]
+        return jnp.asarray(peaks(density, quantiles, least))
+
+    def mode(self, t: int) -> Float[Array, " d"]:
+        """Where the density at index t is largest."""
+        density = self.density(t)
+        if density.dim <= 2:
+            return self.modes(t)[0]
+        return mode_of(density)  # pyright: ignore[reportArgumentType]
 
     def sample(self, *, key: PRNGKeyArray, num: int) -> Float[Array, "n t d"]:
         """Independent draws from the law of every time, (num, T, d)."""

@@ -77,7 +77,8 @@ def over_time(
     if truth is not None:
         states = rows_of("truth", truth, (count, dim))[:, i]
     seen = None if observations is None else rows_of("observations", observations, (count, 1))[:, 0]
-    window = _window(result, i, given_limits(limits, 1), states)
+    marks = [marked for marked in (states, seen) if marked is not None]
+    window = _window(result, i, given_limits(limits, 1), marks)
     x, values = _values(result, i, window)
     if style == "ridges":
         return _ridges(at, x, values, states, name, axes_for(ax, (6.0, 5.0)))
@@ -98,14 +99,16 @@ def over_time(
 
 
 def _window(
-    result: AbstractResult, i: int, given: np.ndarray | None, truth: np.ndarray | None
+    result: AbstractResult, i: int, given: np.ndarray | None, marks: list[np.ndarray]
 ) -> np.ndarray:
+    """The given limits, or what holds the mass and all marks."""
     if given is not None:
         return given[0]
     low, high = limits_of_result(result)[i]
-    if truth is None or (low <= np.nanmin(truth) and np.nanmax(truth) <= high):
+    outside = [m for m in np.concatenate([[], *marks]) if not low <= m <= high and np.isfinite(m)]
+    if not outside:
         return np.array([low, high])
-    return widened(np.fmin(low, np.nanmin(truth))[None], np.fmax(high, np.nanmax(truth))[None])[0]
+    return widened(np.fmin(low, min(outside))[None], np.fmax(high, max(outside))[None])[0]
 
 
 def _values(result: AbstractResult, i: int, window: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

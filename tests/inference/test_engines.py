@@ -50,6 +50,26 @@ def test_densities_have_mass_one_and_are_never_negative(name):
 
 
 @every_engine
+def test_modes_are_the_local_maxima_of_the_density(name):
+    post = filtered(name)
+    if post.mean.shape[1] > 2:
+        with pytest.raises(ValueError, match="one or two coordinates"):
+            post.modes(0)
+        return
+    density, modes = post.density(-1), np.asarray(post.modes(-1))
+    np.testing.assert_array_equal(post.mode(-1), modes[0])
+    heights = np.asarray(density(modes))
+    assert (np.diff(heights) <= 0).all()
+    # Nothing on a grid around the law is higher than the highest, by more than its own spacing.
+    points, _ = spread_points(post, -1, 2001 if modes.shape[1] == 1 else 201)
+    assert heights[0] >= (1 - 1e-9) * np.asarray(density(points)).max()
+    # A step of a thousandth of a deviation leads down from every one.
+    sd = np.sqrt(np.diagonal(np.asarray(post.covariance[-1])))
+    for step in np.concatenate([np.diag(sd), -np.diag(sd)]) * 1e-3:
+        assert (np.asarray(density(modes + step)) <= heights * (1 + 1e-9)).all()
+
+
+@every_engine
 def test_the_mean_is_the_expectation_of_the_state(name):
     post, accuracy = filtered(name), CASES[name].accuracy
     np.testing.assert_allclose(post.expect(lambda x: x), post.mean, atol=10 * accuracy)
