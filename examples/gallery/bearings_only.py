@@ -1,9 +1,10 @@
 """# Bearings only: a target that is seen at an angle
 
-A target at nearly constant velocity is seen from a fixed place by its bearing alone: four coordinates,
-one precise angle. The distance is never measured, so the posterior is a thin wedge along the line of
-sight, and the prior's idea of the distance fades with time. The dynamics are linear, so the filter is
-a mixture of Gaussians that is split where the bearing bends and merged where it does not.
+A target at nearly constant velocity is seen by its bearing alone, from a platform that sails
+straight on: four coordinates, one precise angle. The distance is never measured, so the posterior
+is a thin wedge along the line of sight, and the prior's idea of the distance fades with time. The
+dynamics are linear, so the filter is a mixture of Gaussians that is split where the bearing bends
+and merged where it does not.
 """
 
 # %%

@@ -40,8 +40,8 @@ print(f"largest estimated error {float(post.error_estimate):.0e} in total variat
 # modes of a density are places, not samples.
 positive = np.asarray(post.expect(lambda x: jnp.where(x[0] > 0, 1.0, 0.0)))
 print("P(x > 0) at the end:", round(float(positive[-1]), 3))
-print("modes:", np.round(np.asarray(post.modes(49))[:, 0], 2))
-print("mean:", np.round(np.asarray(post.mean)[-1], 2), " true state:", round(states[-1], 2))
+print("modes:", np.round(np.sort(np.asarray(post.modes(49))[:, 0]), 2))
+print(f"mean: {abs(float(post.mean[-1, 0])):.2f}, true state: {states[-1]:.2f}")
 
 # %%
 figure, axes = plt.subplots(
