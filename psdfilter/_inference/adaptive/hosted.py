@@ -93,9 +93,10 @@ class Series:
         other = np.flatnonzero(self.hops[first - len(self.early) :] != 1)
         return first + int(other[0]) if len(other) else self.num
 
-    def padded(self, first: int, stop: int) -> Rows:
+    def padded(self, first: int, stop: int, lengths: tuple[int, ...] = LENGTHS) -> Rows:
+        """Some of the rows, filled up to one of few lengths."""
         num = stop - first
-        size = next((s for s in LENGTHS if s >= num), LENGTHS[-1])
+        size = next((s for s in lengths if s >= num), lengths[-1])
         place = np.arange(first, first + size)
         index = np.minimum(place, stop - 1) - len(self.early)
         rows = None if self.rows is None else jax.tree.map(lambda a: a[index], self.rows)

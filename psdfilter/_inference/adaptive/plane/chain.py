@@ -5,13 +5,16 @@ before it the place where the state must have been. The share of a law that come
 which others were left out tells; such a step is made again from laws that were kept deeper down.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, overload
 
 import numpy as np
+from jaxtyping import Float
 
 from .... import _results
 from ..hosted import Step, usable
 from ..tables import Seen
+from .answers import moments
 from .law import Law
 from .steps import Wanted, build, depth_for
 from .values import PlaneValues
@@ -24,14 +27,97 @@ DEPTH = 24
 _JUMP = 4.0
 
 
-class Link(NamedTuple):
+class Row(NamedTuple):
+    """What is told of one row."""
+
+    log_mass: float
+    log_kept: float
+    error: float
+    code: int
+    mean: Float[np.ndarray, " 2"]
+    covariance: Float[np.ndarray, "2 2"]
+
+
+class AbstractLink(Protocol):
     """One row of a series, and the law after it."""
+
+    @property
+    def step(self) -> Step:
+        """The row."""
+        ...
+
+    @property
+    def law(self) -> Law:
+        """The law after it."""
+        ...
+
+    @property
+    def log_mass(self) -> float:
+        """log Z; zero if nothing was seen."""
+        ...
+
+    @property
+    def log_kept(self) -> float:
+        """log of the predicted mass where the state lives."""
+        ...
+
+    @property
+    def code(self) -> int:
+        """What was wrong with it."""
+        ...
+
+    def row(self, values: PlaneValues) -> Row:
+        """Its numbers."""
+        ...
+
+    def archived(self) -> "AbstractLink":
+        """Without what only more steps would need."""
+        ...
+
+
+class Link(NamedTuple):
+    """One row of a series, made on the host."""
 
     step: Step
     law: Law
-    log_mass: float  # log Z; zero if nothing was seen
-    log_kept: float  # log of the predicted mass where the state lives
+    log_mass: float
+    log_kept: float
     code: int
+
+    def row(self, values: PlaneValues) -> Row:
+        """Its numbers."""
+        mean, covariance = moments(values, self.law)
+        return Row(self.log_mass, self.log_kept, self.law.total, self.code, mean, covariance)
+
+    def archived(self) -> "Link":
+        """Without what only more steps would need."""
+        return self._replace(law=self.law.archived())
+
+
+def with_law(link: AbstractLink, law: Law) -> AbstractLink:
+    """The row with its law refined."""
+    if law is link.law:
+        return link
+    return Link(link.step, law, link.log_mass, link.log_kept, link.code)
+
+
+class Laws(Sequence[Law]):
+    """The laws of links, each made when it is asked for."""
+
+    def __init__(self, links: Sequence[AbstractLink]):
+        self._links = links
+
+    def __len__(self) -> int:
+        return len(self._links)
+
+    @overload
+    def __getitem__(self, index: int) -> Law: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Laws": ...
+    def __getitem__(self, index: int | slice) -> "Law | Laws":
+        if isinstance(index, slice):
+            return Laws(self._links[index])
+        return self._links[index].law
 
 
 class Chain(NamedTuple):
@@ -41,7 +127,7 @@ class Chain(NamedTuple):
     """
 
     start: Law
-    links: tuple[Link, ...] = ()
+    links: tuple[AbstractLink, ...] = ()
     first: bool = True
 
     @property
@@ -147,7 +233,8 @@ def _appended(values: PlaneValues, chain: Chain, step: Step, wanted: Wanted) -> 
     if law.code == _results.NO_MASS and seen:
         # The observation is impossible: the prediction stands.
         free = _appended(values, chain, step._replace(y=np.full(1, np.nan)), wanted)
-        link = free.links[-1]._replace(step=step, log_mass=-np.inf, code=_results.NO_MASS)
+        last = free.links[-1]
+        link = Link(step, last.law, -np.inf, last.log_kept, _results.NO_MASS)
         return free._replace(links=(*free.links[:-1], link))
     log_mass = 0.0 if missing else law.log_norm + log_kept
     log_kept = law.log_norm + log_kept if missing else log_kept
@@ -192,7 +279,7 @@ def _parent(chain: Chain) -> Law:
 def _with_last(chain: Chain, law: Law) -> Chain:
     if not chain.links:
         return chain._replace(start=law)
-    return chain._replace(links=(*chain.links[:-1], chain.links[-1]._replace(law=law)))
+    return chain._replace(links=(*chain.links[:-1], with_law(chain.links[-1], law)))
 
 
 def _linked(chain: Chain, link: Link) -> Chain:

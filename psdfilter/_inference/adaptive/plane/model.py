@@ -1,7 +1,6 @@
 """The learned model of a state of two coordinates: nothing is fitted, every step is controlled."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,31 +17,22 @@ from ...laws import AbstractLaws
 from ...observed import GridLaws, observation_grid
 from ...series import Series
 from ...trace import Ahead, Moved, Observation, Seen, Smoothing, Trace
+from .. import hosted
 from ..base import AbstractAdaptive, refuse_tracing
 from ..drawing import generator
 from ..hosted import Step
 from . import answers
-from .chain import Chain, Link, extended, started
+from .chain import AbstractLink, Chain, Laws, Row, extended, started
 from .density import PlaneDensity
 from .known import plane_values
 from .law import Law
 from .laws import PlaneLaws
+from .passes import Kit, Past, go_on
 from .smooth import draw_paths, forecast, smoothed
 from .values import PlaneValues
 
 # tol over what one step may spend: a filter forgets most of it in a few steps.
 SHARE = 4.0
-
-
-class Row(NamedTuple):
-    """What is told of one row."""
-
-    log_mass: float
-    log_kept: float
-    error: float
-    code: int
-    mean: Float[np.ndarray, " 2"]
-    covariance: Float[np.ndarray, "2 2"]
 
 
 class PlaneModel(AbstractAdaptive):
@@ -115,23 +105,28 @@ class PlaneModel(AbstractAdaptive):
     def run(self, series: Series, keep: bool) -> Trace:
         """The filter of a series."""
         ys, steps, hops = (np.asarray(a) for a in (series.ys, series.steps, series.hops))
-        start = last = chain = started(self._values, self._target)
-        done: list[Link] = []
-        rows: list[Row] = []
-        for k in range(len(ys)):
-            step = Step(int(steps[k]), int(hops[k]), series.row(k), ys[k])
-            chain = extended(self._values, chain, step, self._target)
-            start = chain if chain.first else start
-            short = chain.short() if k + 1 < len(ys) else chain._replace(links=())
+        rows = hosted.Series(np.asarray(ys, dtype=float), steps, hops, series.rows)
+        kit = Kit(self._values, self._target, self.plan.tol)
+        past = Past(started(self._values, self._target))
+        start = last = past.chain
+        done: list[AbstractLink] = []
+        found: list[Row] = []
+        while past.at < rows.num:
+            past = go_on(kit, rows, past)
+            last = past.chain
+            start = last if last.first else start
+            short = last.short() if past.at < rows.num else last._replace(links=())
             # Rows that are made again no more.
-            final = chain.links[: len(chain.links) - len(short.links)]
-            rows += [_row(self, link) for link in final]
-            done += [link._replace(law=link.law.archived()) for link in final] if keep else []
-            last, chain = chain, short
+            final = last.links[: len(last.links) - len(short.links)]
+            found += [link.row(self._values) for link in final]
+            done += [link.archived() for link in final] if keep else []
+            past = past._replace(chain=short)
         log_masses, log_kept, errors, codes, mean, covariance = (
-            jnp.asarray(np.stack(part)) for part in zip(*rows, strict=True)
+            jnp.asarray(np.stack(part)) for part in zip(*found, strict=True)
         )
         seen = np.isfinite(log_masses) & ~np.isnan(ys).all(axis=1) & np.isfinite(ys).any(axis=1)
+        missed = (codes == _results.OK) & ~(errors <= self.plan.tol)
+        codes = jnp.where(missed, _results.UNRESOLVED, codes)
         return Trace(
             log_likelihoods=log_masses,
             mean=mean,
@@ -148,7 +143,7 @@ class PlaneModel(AbstractAdaptive):
     def filtered(self, series: Series, trace: Trace) -> PlaneLaws:
         """p(x_t | y_1 ... y_t)."""
         del series
-        return PlaneLaws(self.ssm, [link.law for link in trace.laws.links])
+        return PlaneLaws(self.ssm, Laws(trace.laws.links))
 
     def predicted(self, series: Series, trace: Trace) -> PlaneLaws:
         """p(x_t | y before t), each on a lattice of its own."""
@@ -170,7 +165,7 @@ class PlaneModel(AbstractAdaptive):
         both = smoothed(self._values, chain, lag)
         laws, after = [one.law for one in both], [one.after for one in both]
         mean, covariance = _moments(self._values, laws)
-        filtered = [link.law for link in chain.links]
+        filtered = Laws(chain.links)
         return Smoothing(
             mean, covariance, PlaneLaws(self.ssm, laws, filtered, after), "backward sums"
         )
@@ -210,10 +205,3 @@ class PlaneModel(AbstractAdaptive):
 def _moments(values: PlaneValues, laws: Sequence[Law]) -> tuple[Array, Array]:
     mean, covariance = zip(*(answers.moments(values, law) for law in laws), strict=True)
     return jnp.asarray(np.stack(mean)), jnp.asarray(np.stack(covariance))
-
-
-def _row(model: PlaneModel, link: Link) -> Row:
-    mean, covariance = answers.moments(plane_values(model.ssm), link.law)
-    error = link.law.total
-    code = model.code_of(link.code, link.law)
-    return Row(link.log_mass, link.log_kept, error, code, mean, covariance)
