@@ -10,6 +10,7 @@ from ... import _results
 from ..._statespace.model import Inputs
 from . import robust
 from .fast import Rows
+from .lattice.region import Rows as LatticeRows
 from .reach import Frame
 from .state import Law
 from .tables import Seen, Values
@@ -101,6 +102,12 @@ class Series:
         index = np.minimum(place, stop - 1) - len(self.early)
         rows = None if self.rows is None else jax.tree.map(lambda a: a[index], self.rows)
         return Rows(jnp.asarray(self.ys[index]), self.times[index], rows, place < stop)
+
+    def some(self, first: int, stop: int) -> LatticeRows:
+        """Some of the rows, as lattices take them."""
+        part = slice(first - len(self.early), stop - len(self.early))
+        inputs = None if self.rows is None else jax.tree.map(lambda a: a[part], self.rows)
+        return LatticeRows(self.ys[part], self.times[part], inputs)
 
     def unfolded(self) -> "Series":
         """One transition at most before every row: gaps become rows without an observation."""

@@ -34,8 +34,8 @@ _SMALLER = 0.7
 _HIDDEN = 1.0
 # Points along each axis of a look for peaks on a floor, of likelihoods that are the user's own.
 _DENSE = 160
-# Nodes along each axis of the blocks over which errors of coarser lattices are compared: every other
-# node is looked at, and there are at least sixteen.
+# Nodes along each axis of the blocks over which errors of coarser lattices are compared: every
+# other node is looked at, and there are at least sixteen.
 _BLOCK = 4
 # Growth of the inherited error in one step that calls for better tails.
 _JUMP = 4.0

@@ -1,8 +1,9 @@
 """Steps of the compiled scan as links of a chain, whose laws are made when they are asked for."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
+from jaxtyping import Float
 
 from .... import _results
 from ..hosted import Series, Step, usable
@@ -12,6 +13,31 @@ from .chain import Row
 from .law import Law, law_of, look
 from .scan import Lattice, Outs
 from .values import PlaneValues
+
+
+class AbstractStretch(Protocol):
+    """Rows that were made at once."""
+
+    def step(self, k: int) -> Step:
+        """The row."""
+        ...
+
+    def law(self, k: int) -> Law:
+        """The law after it."""
+        ...
+
+    def log_norm(self, k: int) -> float:
+        """log Z, or that of the mass kept if nothing was seen."""
+        ...
+
+    def row(self, k: int, values: PlaneValues) -> Row:
+        """Its numbers."""
+        ...
+
+
+def is_missing(y: Float[np.ndarray, " p"]) -> bool:
+    """Whether an observation tells nothing."""
+    return usable(y) != _results.OK or bool(np.all(np.isnan(y)))
 
 
 class Stretch:
@@ -39,10 +65,9 @@ class Stretch:
         """The row."""
         return self.series.step(self.first + k)
 
-    def missing(self, k: int) -> bool:
-        """Whether nothing was seen."""
-        y = self.series.ys[self.first + k]
-        return usable(y) != _results.OK or bool(np.all(np.isnan(y)))
+    def log_norm(self, k: int) -> float:
+        """log Z, or that of the mass kept if nothing was seen."""
+        return float(self.outs.log_norm[k])
 
     def law(self, k: int) -> Law:
         """The law after step k."""
@@ -53,7 +78,7 @@ class Stretch:
     def _law(self, k: int) -> Law:
         step, outs, own = self.step(k), self.outs, self.lattice(k)
         source = law_on(self.lattice(k - 1), self.depth).as_source(self.values, step.t, step.row)
-        seen = () if self.missing(k) else (Seen(step.y, step.t, step.row),)
+        seen = () if is_missing(step.y) else (Seen(step.y, step.t, step.row),)
         return law_on(own, self.depth)._replace(
             source=source,
             seen=seen,
@@ -63,6 +88,21 @@ class Stretch:
             sampling=float(outs.sampling[k]),
             edge=float(outs.edge[k]),
         )
+
+    def row(self, k: int, values: PlaneValues) -> Row:
+        """Its numbers, without its law."""
+        outs, frame = self.outs, values.space.frame
+        error = outs.lattice.error[k] + outs.sampling[k] + outs.lattice.lost[k]
+        moments = frame @ outs.mean[k], frame @ outs.covariance[k] @ frame.T
+        return row_of(self.step(k).y, self.log_norm(k), float(error), moments)
+
+
+def row_of(
+    y: np.ndarray, log_norm: float, error: float, moments: tuple[np.ndarray, np.ndarray]
+) -> Row:
+    """The numbers of a row."""
+    masses = (0.0, log_norm) if is_missing(y) else (log_norm, 0.0)
+    return Row(*masses, error, usable(y), *moments)
 
 
 def law_on(lattice: Lattice, depth: float) -> Law:
@@ -96,7 +136,7 @@ def law_on(lattice: Lattice, depth: float) -> Law:
 class Scanned(NamedTuple):
     """One step of a stretch; answers as a `Link` does."""
 
-    stretch: Stretch
+    stretch: AbstractStretch
     k: int
 
     @property
@@ -112,34 +152,25 @@ class Scanned(NamedTuple):
     @property
     def log_mass(self) -> float:
         """log Z; zero if nothing was seen."""
-        return 0.0 if self.stretch.missing(self.k) else float(self.stretch.outs.log_norm[self.k])
+        return 0.0 if is_missing(self.step.y) else self.stretch.log_norm(self.k)
 
     @property
     def log_kept(self) -> float:
         """log of the predicted mass where the state lives."""
-        return float(self.stretch.outs.log_norm[self.k]) if self.stretch.missing(self.k) else 0.0
+        return self.stretch.log_norm(self.k) if is_missing(self.step.y) else 0.0
 
     @property
     def code(self) -> int:
         """Whether the observation could be used."""
-        return usable(self.stretch.series.ys[self.stretch.first + self.k])
+        return usable(self.step.y)
 
     def archived(self) -> "Scanned":
-        """As it is: laws are made of what the scan has left."""
+        """As it is: laws are made of what the stretch has left."""
         return self
 
     def row(self, values: PlaneValues) -> Row:
         """Its numbers, without its law."""
-        outs, k, frame = self.stretch.outs, self.k, values.space.frame
-        error = outs.lattice.error[k] + outs.sampling[k] + outs.lattice.lost[k]
-        return Row(
-            self.log_mass,
-            self.log_kept,
-            float(error),
-            self.code,
-            frame @ outs.mean[k],
-            frame @ outs.covariance[k] @ frame.T,
-        )
+        return self.stretch.row(self.k, values)
 
 
 def on_lattice_of(

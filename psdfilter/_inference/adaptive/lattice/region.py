@@ -1,0 +1,225 @@
+"""Values of a model at the nodes of a region of a lattice, for the compiled loop."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ...._statespace.functions import as_vector, call, keywords_of
+from ...._statespace.model import (
+    AdditiveGaussian,
+    Inputs,
+    LinearGaussian,
+    StateSpaceModel,
+    log_observation_table,
+)
+from ...compiled import call_compiled
+from .kernel import AXES, Tables
+
+# Points that are evaluated at once: one size, one program.
+_BLOCK = 2048
+# Rows whose likelihoods are evaluated at once.
+ROWS = 64
+
+
+class Space(NamedTuple):
+    """Coordinates x = frame z in which the noise has variance one, and walls in z."""
+
+    frame: Float[np.ndarray, "d d"]
+    low: Float[np.ndarray, " d"]
+    high: Float[np.ndarray, " d"]
+
+
+class Rows(NamedTuple):
+    """Observations, times and inputs of some rows of a series."""
+
+    ys: Float[np.ndarray, "t p"]
+    steps: Int[np.ndarray, " t"]
+    rows: Inputs
+
+    def some(self, first: int, stop: int) -> "Rows":
+        """From one row on, until before another."""
+        part = slice(first, stop)
+        inputs = jax.tree.map(lambda a: a[part], self.rows)
+        return Rows(self.ys[part], self.steps[part], inputs)
+
+    def at(self, k: int) -> "Rows":
+        """One row."""
+        return self.some(k, k + 1)
+
+
+class Sensor(NamedTuple):
+    """Gaussian noise of a sensor: residuals times `whiten` have variance one."""
+
+    whiten: Float[np.ndarray, "p p"]
+    diagonal: bool
+
+    def constant(self, ys: Float[np.ndarray, "t p"]) -> Float[np.ndarray, " t"]:
+        """What log G has beside the squares, of the coordinates that were seen."""
+        logs = np.log(np.diag(self.whiten)) - 0.5 * np.log(2 * np.pi)
+        return np.sum(np.where(np.isnan(ys), 0.0, logs[None, :]), axis=1)
+
+
+def _maps(ssm: StateSpaceModel, x: Array, t: Array, row: Inputs) -> tuple[Array, Array]:
+    """f and h at points; h has no columns where the likelihood is given by itself."""
+    form = ssm.structure
+    if isinstance(form, LinearGaussian):
+        seen = jnp.zeros((x.shape[0], 0))
+        if form.H is not None and form.d is not None:
+            seen = x @ form.H.T + form.d[None, :]
+        return x @ form.F.T + form.b[None, :], seen
+    assert isinstance(form, AdditiveGaussian)
+
+    def both(point: Array) -> tuple[Array, Array]:
+        one = as_vector(call(form.f, point, t=t, inputs=row))
+        return one, as_vector(call(form.h, point, t=t, inputs=row))
+
+    return jax.vmap(both)(x)
+
+
+def _logs(ssm: StateSpaceModel, x: Array, ys: Array, ts: Array, rows: Inputs) -> Array:
+    def one(y: Array, t: Array, row: Inputs) -> Array:
+        return log_observation_table(ssm, x, y, t, row)
+
+    return jax.vmap(one)(ys, ts, rows)
+
+
+class Region:
+    """A model on a lattice: which nodes are tabulated, and their values.
+
+    Args:
+        ssm: a model of additive Gaussian noise, or one with linear dynamics.
+        space: its coordinates.
+        h: the spacing.
+    """
+
+    def __init__(self, ssm: StateSpaceModel, space: Space, h: float):
+        self.ssm, self.space, self.h = ssm, space, h
+        self.dim = len(space.low)
+        self.sensor = sensor_of(ssm)
+        self.changes = changes(ssm)
+        self.low = np.zeros(AXES, np.int64)
+        self.size = np.zeros(AXES, np.int64)
+        self._values: tuple[np.ndarray, ...] | None = None
+        self._z = np.zeros((0, self.dim))
+
+    def cover(self, first: Int[np.ndarray, " 4"], last: Int[np.ndarray, " 4"], most: int) -> bool:
+        """Tabulate all nodes of a window, and some more; False if these are too many."""
+        real = np.arange(AXES) >= AXES - self.dim
+        room = np.where(real, 4 + (last - first) // 4, 0)
+        low, high = first - room, last + room
+        if self._values is not None:
+            wide = np.minimum(low, self.low), np.maximum(high, self.low + self.size - 1)
+            if np.prod(wide[1] - wide[0] + 1) <= most:
+                low, high = wide
+        if np.prod(high - low + 1) > most:
+            low, high = first, last
+        if np.prod(high - low + 1) > most:
+            return False
+        self.low, self.size = low, high - low + 1
+        lines = [np.arange(a, b + 1) for a, b in zip(low[real], high[real], strict=True)]
+        mesh = np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, self.dim)
+        self._z = mesh * self.h
+        self._values = None
+        return True
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no nodes are tabulated yet."""
+        return len(self._z) == 0
+
+    @property
+    def rows_at_once(self) -> int:
+        """Rows that tables are good for."""
+        if self.changes:
+            return 1
+        return ROWS if self.sensor is None else 2**30
+
+    def means_at(self, z: Float[np.ndarray, "n d"], row: Rows) -> Float[np.ndarray, "n d"]:
+        """f in z."""
+        inputs = jax.tree.map(lambda a: a[0], row.rows)
+        means = self._mapped(z, int(row.steps[0]), inputs)[0]
+        return np.linalg.solve(self.space.frame, means.T).T
+
+    def tables(self, rows: Rows) -> Tables:
+        """What the loop reads; `rows` are those whose likelihoods it will ask for."""
+        if self._values is None or self.changes:
+            self._values = self._tabulated(rows)
+        means, sensor, middle, inside = self._values
+        none = np.zeros((0, 0))
+        logs, between = none, none
+        if self.sensor is None:
+            logs = self._likelihoods(self._z, rows)
+            between = self._likelihoods(self._z + 0.5 * self.h, rows)
+        return Tables(self.low, self.size, means, sensor, middle, inside, logs, between)
+
+    def _tabulated(self, rows: Rows) -> tuple[np.ndarray, ...]:
+        t = int(rows.steps[0])
+        row = jax.tree.map(lambda a: a[0], rows.rows)
+        means, seen = self._mapped(self._z, t, row)
+        middle = seen
+        if self.sensor is not None:
+            middle = self._mapped(self._z + 0.5 * self.h, t, row)[1] @ self.sensor.whiten.T
+            seen = seen @ self.sensor.whiten.T
+        full = np.zeros((len(means), AXES))
+        full[:, AXES - self.dim :] = np.linalg.solve(self.space.frame, means.T).T
+        gone = ~np.all(np.isfinite(full), axis=1)
+        full[gone] = np.nan
+        space, z = self.space, self._z
+        within = np.all((z >= space.low) & (z <= space.high), axis=1)
+        beside = np.any((z < space.low + self.h) | (z > space.high - self.h), axis=1)
+        inside = np.where(within, np.where(beside, 2, 1), 0).astype(np.int64)
+        return full, np.ascontiguousarray(seen), np.ascontiguousarray(middle), inside
+
+    def _mapped(self, z: np.ndarray, t: int, row: Inputs) -> tuple[np.ndarray, np.ndarray]:
+        x, one, two = z @ self.space.frame.T, [], []
+        for k in range(0, len(x), _BLOCK):
+            part = x[k : k + _BLOCK]
+            out = call_compiled(_maps, self.ssm, filled(part, _BLOCK), t, row)
+            one.append(np.asarray(out[0])[: len(part)])
+            two.append(np.asarray(out[1])[: len(part)])
+        return np.concatenate(one), np.concatenate(two)
+
+    def _likelihoods(self, z: np.ndarray, rows: Rows) -> np.ndarray:
+        x, parts = z @ self.space.frame.T, []
+        num = len(rows.ys)
+        index = np.minimum(np.arange(ROWS), num - 1)
+        ys, ts = rows.ys[index], rows.steps[index]
+        inputs = jax.tree.map(lambda a: a[index], rows.rows)
+        for k in range(0, len(x), _BLOCK):
+            part = x[k : k + _BLOCK]
+            args = (filled(part, _BLOCK), ys, ts, inputs)
+            out = np.asarray(call_compiled(_logs, self.ssm, *args))
+            parts.append(out[:num, : len(part)])
+        return np.concatenate(parts, axis=1)
+
+
+def filled(x: np.ndarray, size: int) -> np.ndarray:
+    """Points filled up to a size."""
+    return np.concatenate([x, np.repeat(x[-1:], size - len(x), axis=0)]) if len(x) < size else x
+
+
+def sensor_of(ssm: StateSpaceModel) -> Sensor | None:
+    """Gaussian noise of a sensor; None if the likelihood is given by itself."""
+    form = ssm.structure
+    known = isinstance(form, AdditiveGaussian) or (
+        isinstance(form, LinearGaussian) and form.H is not None
+    )
+    if form is None or not known or form.R is None:
+        return None
+    noise = np.asarray(form.R)
+    try:
+        whiten = np.linalg.inv(np.linalg.cholesky(noise))
+    except np.linalg.LinAlgError:
+        return None
+    return Sensor(whiten, bool(np.count_nonzero(noise - np.diag(np.diag(noise))) == 0))
+
+
+def changes(ssm: StateSpaceModel) -> bool:
+    """Whether tables are good for one step only: maps that take the time or inputs."""
+    form = ssm.structure
+    if isinstance(form, AdditiveGaussian):
+        return bool(keywords_of(form.f) | keywords_of(form.h))
+    return False

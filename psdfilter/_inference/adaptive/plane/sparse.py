@@ -1,0 +1,158 @@
+"""Stretches of a series on sparse lattices: see `..lattice`."""
+
+import numpy as np
+
+from .... import _results
+from ..hosted import Series, Step
+from ..lattice.kernel import AXES, Active
+from ..lattice.region import Region
+from ..lattice.region import Space as LatticeSpace
+from ..lattice.run import Stretch, run_rows, thresholds
+from ..tables import Seen
+from .axes import Axis
+from .chain import Row
+from .law import Law, law_of, look
+from .scanned import is_missing, row_of
+from .values import PlaneValues
+
+_DIM = 2
+# Most nodes that a law is looked at on its way to a lattice.
+_MOST = 2**16
+
+
+class SparseStretch:
+    """A run on a sparse lattice, whose laws are made when they are asked for."""
+
+    def __init__(
+        self,
+        region: Region,
+        values: PlaneValues,
+        ran: Stretch,
+        part: tuple[Series, int],
+        depth: float,
+    ):
+        self.region, self.values, self.ran, self.depth = region, values, ran, depth
+        self.series, self.first = part
+        self.kept: dict[int, Law] = {}
+
+    def step(self, k: int) -> Step:
+        """The row."""
+        return self.series.step(self.first + k)
+
+    def log_norm(self, k: int) -> float:
+        """log Z, or that of the mass kept if nothing was seen."""
+        return float(self.ran.told.log_norm[k])
+
+    def law(self, k: int) -> Law:
+        """The law after step k."""
+        if k not in self.kept:
+            step, numbers = self.step(k), self.ran.told.numbers[k]
+            before = law_on(self.ran.active(k - 1), self.ran.h, self.depth)
+            seen = () if is_missing(step.y) else (Seen(step.y, step.t, step.row),)
+            self.kept[k] = law_on(self.ran.active(k), self.ran.h, self.depth)._replace(
+                source=before.as_source(self.values, step.t, step.row),
+                seen=seen,
+                log_norm=self.log_norm(k),
+                offset=float(numbers[5]),
+                local=float(numbers[1]),
+                sampling=float(numbers[2]),
+                edge=float(numbers[3]),
+            )
+        return self.kept[k]
+
+    def row(self, k: int, values: PlaneValues) -> Row:
+        """Its numbers, without its law."""
+        told, frame = self.ran.told, values.space.frame
+        error, _, sampling, _, lost, _ = told.numbers[k]
+        some = slice(AXES - _DIM, AXES)
+        moments = frame @ told.mean[k, some], frame @ told.covariance[k, some, some] @ frame.T
+        return row_of(self.step(k).y, self.log_norm(k), float(error + sampling + lost), moments)
+
+
+def law_on(active: Active, h: float, depth: float) -> Law:
+    """A law with nothing but what the nodes say of it."""
+    place = active.place[:, AXES - _DIM :]
+    # Multiples of four: sums over every fourth node are those of the lattice as a whole.
+    first = place.min(axis=0) // 4 * 4
+    last = -(-(place.max(axis=0) + 1) // 4) * 4
+    one, two = (
+        Axis(float(first[k] * h), float(last[k] * h), int(last[k] - first[k])) for k in range(2)
+    )
+    return Law(
+        None,
+        (),
+        0.0,
+        (one, two),
+        np.eye(2),
+        place - first,
+        np.log(active.masses),
+        active.carried,
+        0.0,
+        active.error,
+        0.0,
+        0.0,
+        0.0,
+        _results.OK,
+        depth,
+        lost=active.lost,
+        hint=(one.num, two.num),
+    )
+
+
+def region_of(values: PlaneValues, h: float) -> Region:
+    """The model on a lattice."""
+    space = values.space
+    return Region(values.ssm, LatticeSpace(space.frame, space.low, space.high), h)
+
+
+def active_of(values: PlaneValues, law: Law, h: float, target: float) -> Active | None:
+    """A law on a sparse lattice; None if that does not hold it."""
+    if law.is_flat:
+        return None
+    nodes = law.nodes
+    cell = max((axis.high - axis.low) / axis.num for axis in law.axes)
+    space = values.space
+    beside = np.any((nodes < space.low + 2 * h) | (nodes > space.high - 2 * h), axis=1)
+    if float(np.sum(law.masses[beside])) > 0.1 * target:
+        return None
+    low, high = nodes.min(axis=0) - cell, nodes.max(axis=0) + cell
+    first, last = np.floor(low / h).astype(int), np.ceil(high / h).astype(int)
+    if np.prod(last - first + 1.0) > _MOST:
+        return None
+    one, two = (
+        Axis(float(first[k] * h), float(last[k] * h), int(last[k] - first[k])) for k in range(2)
+    )
+    if min(one.num, two.num) < 4:
+        return None
+    mask = np.ones((one.num + 1, two.num + 1), bool)
+    looked = look(values, law.source, law.seen, (one, two), np.eye(2), mask)
+    again = law_of(law.source, law.seen, looked, law.sampling, law.depth)
+    if again.code != _results.OK or abs(again.log_norm - law.log_norm) > 2 * target:
+        return None
+    masses = again.masses
+    keep = masses > thresholds(target)[0]
+    place = np.zeros((int(np.count_nonzero(keep)), AXES), np.int64)
+    place[:, AXES - _DIM :] = again.place[keep] + first
+    total = float(np.sum(masses[keep]))
+    return Active(place, masses[keep] / total, again.shape[keep], again.error, law.lost)
+
+
+def run_sparse(
+    values: PlaneValues,
+    region: Region,
+    start: Active,
+    part: tuple[Series, int, int],
+    numbers: tuple[float, float, float],
+) -> SparseStretch:
+    """Rows on a sparse lattice, until one misses.
+
+    Args:
+        values: the model.
+        region: the model on the lattice.
+        start: the law before the rows.
+        part: a series, the first of its rows and the one after the last.
+        numbers: the error of a step, the tolerance, and the depth of laws.
+    """
+    (series, first, stop), (target, tol, depth) = part, numbers
+    ran = run_rows(region, start, series.some(first, stop), target, tol)
+    return SparseStretch(region, values, ran, (series, first), depth)
