@@ -5,9 +5,10 @@ variance one; only nodes that hold mass are kept. A step spreads every node arou
 axis; multiplies by the likelihood; and drops what is below a threshold. Arrays have four axes, of
 which the first ones have a single node where the state has fewer coordinates.
 
-Nodes are told apart by their index along every axis: k % 4 = 0, k % 4 = 2, or odd. The sums of each
-kind are kept apart, which costs no more terms, and give the sums over every second and every fourth
-node: three nested rules, and so the error of a step.
+Nodes are told apart by their indices: all multiples of four, all even, and others. Sums of each kind
+are kept apart, which costs no more terms, and give those of the lattices of spacing 2 h and 4 h:
+three nested rules, and so the error of a step. What a lattice errs by is the Fourier transform of its
+terms at the frequencies of the dual lattice, and half of each of these belongs to that of 2 h.
 """
 
 from typing import NamedTuple
@@ -63,7 +64,6 @@ class Numbers(NamedTuple):
     """Numbers of a run."""
 
     axes: int  # coordinates of the state
-    kinds: int  # of nodes along an axis: 3, or 2 (even and odd) where three would be many
     h: float
     threshold: float  # mass of a node that is dropped
     tail: float  # mass times kernel where the kernel of a node is cut off
@@ -115,27 +115,17 @@ class Told(NamedTuple):
 class Scratch(NamedTuple):
     """Arrays that every step writes anew; the first ones have room for a window."""
 
-    sums: Float[np.ndarray, "c w"]
+    sums: Float[np.ndarray, "3 w"]  # nodes that are multiples of four, other even ones, others
     carried: Float[np.ndarray, " w"]
     rim: Float[np.ndarray, " w"]
     total: Float[np.ndarray, " w"]
     post: Float[np.ndarray, " w"]
     lines: Float[np.ndarray, "3 w"]
-    fine: Float[np.ndarray, "4 w"]
+    fine: Float[np.ndarray, " w"]
     weights: Float[np.ndarray, "4 b"]
     window: Int[np.ndarray, "3 4"]  # first node, number of nodes, strides
     band: Int[np.ndarray, "2 4"]  # first neighbour of a node, number of neighbours
-    digits: Int[np.ndarray, "4 c"]  # kind along every axis, of all kinds
     scalars: Float[np.ndarray, " 8"]
-
-
-@numba.njit(cache=True, inline="always")
-def _kind(k, kinds):  # pragma: no cover - compiled
-    if k & 1:
-        return kinds - 1
-    if kinds == 2:
-        return 0
-    return (k & 3) >> 1
 
 
 @numba.njit(cache=True, inline="always")
@@ -233,16 +223,15 @@ def _spread(active, tables, numbers, scratch):  # pragma: no cover - compiled
             continue
         v = active.masses[m]
         reach = np.sqrt(2 * np.log(v / numbers.tail))
-        kind, odd = 0, 0
+        bits = 0
         for a in range(AXES - d, AXES):
             _fill(scratch, a, tables.means[r, a], reach, numbers.h)
-            k = active.place[m, a]
-            kind = kind * numbers.kinds + _kind(k, numbers.kinds)
-            odd += k & 1
+            bits |= active.place[m, a]
+        kind = 2 if bits & 1 else (bits & 3) >> 1
         _add(scratch.sums[kind], v, scratch)
         if v < _RIM * numbers.threshold:
             _add(scratch.rim, v, scratch)
-        if odd == 0:
+        if kind < 2:
             _add(scratch.carried, 2.0**d * v * active.carried[m], scratch)
 
 
@@ -263,7 +252,7 @@ def _log_g(row, r, y, logs, sensor):  # pragma: no cover - compiled
 def _weigh(row, y, seen, tables, scratch):  # pragma: no cover - compiled
     """p and p G on the window."""
     first, size = scratch.window[0], scratch.window[1]
-    total, post, kinds = scratch.total, scratch.post, scratch.sums.shape[0]
+    total, post, sums = scratch.total, scratch.post, scratch.sums
     at, top, peak = 0, -np.inf, 0.0
     for i in range(size[0]):
         for j in range(size[1]):
@@ -273,9 +262,7 @@ def _weigh(row, y, seen, tables, scratch):  # pragma: no cover - compiled
                 r = r * tables.size[2] + first[2] + k - tables.low[2]
                 r = r * tables.size[3] + first[3] - tables.low[3]
                 for _ in range(size[3]):
-                    p = 0.0
-                    for c in range(kinds):
-                        p += scratch.sums[c, at]
+                    p = sums[0, at] + sums[1, at] + sums[2, at]
                     total[at] = p
                     post[at] = -np.inf
                     if p > 1e-280 and tables.inside[r] > 0:
@@ -358,43 +345,42 @@ def _keep(row, y, seen, numbers, tables, scratch, state):  # pragma: no cover - 
 
 @numba.njit(cache=True)
 def _differences(count, numbers, scratch, new, told, t):  # pragma: no cover - compiled
-    """How far sums over every second and fourth node are off, along every axis."""
-    d, kinds, first = numbers.axes, numbers.kinds, scratch.window[0]
+    """How far sums over lattices of twice and four times the spacing are off."""
+    d, first, sums = numbers.axes, scratch.window[0], scratch.sums
     strides, fine = scratch.window[2], scratch.fine
-    sampling, halves = scratch.scalars[_DROPPED], 0.0
+    second, fourth = 2.0**d, 4.0**d
+    one, two, even, few = 0.0, 0.0, 0.0, 0.0
+    for i in range(count):
+        at, bits, mass = 0, 0, new.masses[i]
+        for a in range(AXES):
+            at += (new.place[i, a] - first[a]) * strides[a]
+            bits |= new.place[i, a]
+        half = second * (sums[0, at] + sums[1, at]) / scratch.total[at]
+        fine[i] = abs(1 - half)
+        one += mass * fine[i]
+        two += mass * abs(half - fourth * sums[0, at] / scratch.total[at])
+        if bits & 1 == 0:
+            even += second * mass
+        if bits & 3 == 0:
+            few += fourth * mass
+    share = _share(one, two)
+    for i in range(count):
+        fine[i] *= share
+    whole = 1 - scratch.scalars[_DROPPED]
+    halves, sampling = max(one, abs(whole - even)), abs(whole - even)
+    sampling *= _share(sampling, abs(even - few))
+    lines = 0.0
     for e in range(d):
-        one, two = 0.0, 0.0
-        digits = scratch.digits[e]
-        for i in range(count):
-            at = 0
-            for a in range(AXES):
-                at += (new.place[i, a] - first[a]) * strides[a]
-            even, fourth = 0.0, 0.0
-            for c in range(digits.size):
-                if digits[c] < kinds - 1:
-                    even += scratch.sums[c, at]
-                if digits[c] == 0:
-                    fourth += scratch.sums[c, at]
-            fine[e, i] = abs(1 - 2 * even / scratch.total[at])
-            one += new.masses[i] * fine[e, i]
-            two += new.masses[i] * abs(2 * even - 4 * fourth) / scratch.total[at]
-        share = _share(one, two, kinds)
-        for i in range(count):
-            fine[e, i] *= share
-        halves = max(halves, one)
         one, two = _line_sums(e, d, count, new, scratch)
-        sampling += one * _share(one, two, kinds)
+        lines += one * _share(one, two)
         halves = max(halves, one)
-    told.numbers[t, 2] = sampling
+    told.numbers[t, 2] = max(sampling, lines) + scratch.scalars[_DROPPED]
     told.halves[t] = halves
 
 
 @numba.njit(cache=True)
-def _share(fine, coarse, kinds):  # pragma: no cover - compiled
+def _share(fine, coarse):  # pragma: no cover - compiled
     """What the finest rule errs by, over the difference to the next: `rules.embedded_error`."""
-    if kinds == 2:
-        # Two rules only: errors of smooth functions are squared when nodes are doubled.
-        return max(min(fine, 1.0), LEAST_SHARE)
     rho = min(fine, coarse) / max(coarse, 1e-290)
     ratio = rho / (1 - rho) if rho < 0.5 else 1.0
     return max(ratio, LEAST_SHARE)
@@ -436,9 +422,7 @@ def _errors(count, numbers, scratch, active, new, told, t):  # pragma: no cover 
     d, scalars, numbers_t = numbers.axes, scratch.scalars, told.numbers[t]
     local, passed, offset, before = scalars[_REST], 0.0, 0.0, 0.0
     for i in range(count):
-        inherited, own = new.carried[i], 0.0
-        for e in range(d):
-            own += scratch.fine[e, i]
+        inherited, own = new.carried[i], scratch.fine[i]
         passed += new.masses[i] * abs(inherited - scalars[_OFFSET])
         local += new.masses[i] * own
         both = abs(inherited) + own

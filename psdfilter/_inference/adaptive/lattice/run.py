@@ -28,8 +28,6 @@ _BUFFER = 2**19
 # Mass of a node that is dropped, over the error of a step; and of its kernel's tail, over that: an
 # observation of four deviations rests on what is 1e-4 of the highest value.
 _DROPPED, _TAIL = 1e-4, 1e-5
-# Kinds of nodes along an axis: three nested rules in the plane, two beyond, where kinds are many.
-_KINDS = {1: 3, 2: 3, 3: 2, 4: 2}
 
 
 class Stretch(NamedTuple):
@@ -62,14 +60,14 @@ def thresholds(target: float) -> tuple[float, float]:
 def run_rows(region: Region, active: Active, rows: Rows, target: float, total: float) -> Stretch:
     """As many rows as the lattice can serve."""
     dim, num = region.dim, len(rows.ys)
-    numbers = Numbers(dim, _KINDS[dim], region.h, *thresholds(target), target, total)
+    numbers = Numbers(dim, region.h, *thresholds(target), target, total)
     missing = np.all(np.isnan(rows.ys), axis=1) | np.any(np.isinf(rows.ys), axis=1)
     ys = np.where(missing[:, None], 0.0, rows.ys)
     if region.sensor is not None:
         whole = np.nan_to_num(ys, nan=0.0) @ region.sensor.whiten.T
         ys = np.where(np.isnan(ys), np.nan, whole)
     told, pack, window = _blank(num), _Pack(num), 2**12
-    scratch, buffer = _scratch(numbers, window), _buffer()
+    scratch, buffer = _scratch(window), _buffer()
     at, reason, here, stuck = 0, DONE, active, False
     while at < num:
         if region.is_empty and not _cover(region, here, numbers, rows.at(at)):
@@ -89,7 +87,7 @@ def run_rows(region: Region, active: Active, rows: Rows, target: float, total: f
             stuck = True
         elif reason == WIDE and window < _WINDOW[dim]:
             window *= 4
-            scratch = _scratch(numbers, window)
+            scratch = _scratch(window)
         elif reason == MISSED or (reason != DONE and done == 0):
             break
     told.log_norm[~missing] += (
@@ -129,20 +127,15 @@ def _buffer() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.zeros((_BUFFER, AXES), np.int64), np.zeros(_BUFFER), np.zeros(_BUFFER)
 
 
-def _scratch(numbers: Numbers, window: int) -> Scratch:
-    kinds, dim = numbers.kinds, numbers.axes
-    all_kinds = np.arange(kinds**dim)
-    # Kinds along the axes, the last axis as the last digit.
-    digits = np.stack([(all_kinds // kinds ** (dim - 1 - e)) % kinds for e in range(dim)])
+def _scratch(window: int) -> Scratch:
     return Scratch(
-        np.zeros((len(all_kinds), window)),
+        np.zeros((3, window)),
         *(np.zeros(window) for _ in range(4)),
         np.zeros((3, window)),
-        np.zeros((AXES, window)),
+        np.zeros(window),
         np.zeros((AXES, BAND)),
         np.zeros((3, AXES), np.int64),
         np.zeros((2, AXES), np.int64),
-        digits,
         np.zeros(8),
     )
 
