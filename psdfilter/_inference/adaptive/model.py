@@ -104,7 +104,7 @@ class AdaptiveModel(AbstractAdaptive):
     @property
     def _kit(self) -> Kit:
         plan = self.plan
-        return Kit(self._values, known_frame(self.ssm), plan, plan.tol / plan.share)
+        return Kit(self.ssm, self._values, known_frame(self.ssm), plan, plan.tol / plan.share)
 
     def start(self) -> Recent:
         """The prior."""

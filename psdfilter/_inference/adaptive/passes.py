@@ -9,18 +9,31 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..._statespace.model import StateSpaceModel
 from .backtrack import robust_step
 from .fast import Nodes, Settings, run_fast
 from .hosted import LENGTHS, Outcome, Series
+from .known import known_grid
+from .lattice.kernel import MISSED
 from .reach import Frame
 from .rules import scan_rule
 from .scanned import Scanned, Stretch
+from .sparse import (
+    ENOUGH,
+    SparseStretch,
+    active_of,
+    num_levels,
+    run_sparse,
+    serves,
+)
 from .state import Law, evaluate
 from .tables import CompiledValues, Values
 from .trace import AdaptivePlan
 
 # Robust steps before the scan is tried again: doubled each time that it soon fails again.
 _FIRST_CHUNK, _LAST_CHUNK = 2, 64
+# Rows on one sparse lattice before a wider one may be tried.
+_LATTICE_LENGTH = 1024
 # How much smaller the errors of steps are in a pass made again, if they add up to more than tol.
 # One more halving of a panel takes off far more.
 FINER = 8.0
@@ -31,12 +44,14 @@ class Pace(NamedTuple):
 
     Attributes:
         level: which capacity the scan has.
+        lattice: which sparse lattice; past the last of them for the scan.
         chunk: robust steps when the scan misses.
         left: robust steps before the scan is tried again.
         scanned: steps of the scan since the last robust one.
     """
 
     level: int = 0
+    lattice: int = 0
     chunk: int = _FIRST_CHUNK
     left: int = 0
     scanned: int = 0
@@ -58,6 +73,7 @@ class Past(NamedTuple):
 class Kit(NamedTuple):
     """What all steps of a pass share."""
 
+    ssm: StateSpaceModel
     values: Values
     frame: Frame
     plan: AdaptivePlan
@@ -80,9 +96,12 @@ def go_on(kit: Kit, series: Series, past: Past) -> Past:
 def _scan_on(kit: Kit, series: Series, past: Past) -> Pace:
     """Rows by the scan, added to the outcomes; if it misses, how many robust steps to make."""
     outcomes, pace, law = past.outcomes, past.pace, past.law
-    first, chunk = len(outcomes), past.pace.chunk
+    first = len(outcomes)
     stop = min(series.stretch(first), first + LENGTHS[-1])
-    if isinstance(kit.values, CompiledValues) and stop > first and law.nodes.size > 1:
+    can = isinstance(kit.values, CompiledValues) and stop > first and law.nodes.size > 1
+    if can and pace.lattice < num_levels(kit.frame) and serves(kit.ssm, kit.frame):
+        return _on_lattice(kit, Part(series, first, stop), past)
+    if can and isinstance(kit.values, CompiledValues):
         capacity = kit.plan.capacities[pace.level]
         outcomes += _fast_stretch(kit.values, kit, Part(series, first, stop), law, capacity)
         scanned = pace.scanned + len(outcomes) - first
@@ -90,11 +109,8 @@ def _scan_on(kit: Kit, series: Series, past: Past) -> Pace:
             return pace._replace(scanned=scanned)
         if pace.level + 1 < len(kit.plan.capacities):
             return pace._replace(level=pace.level + 1, scanned=scanned)
-        chunk = _FIRST_CHUNK if scanned > chunk else min(2 * chunk, _LAST_CHUNK)
-    if outcomes and not outcomes[-1].law.has_panels:
-        # Nodes of the scan cannot be refined: the last step is made again.
-        del outcomes[-1]
-    return Pace(0, chunk, chunk, 0)
+        pace = pace._replace(scanned=scanned)
+    return _rested(past, pace)
 
 
 class Part(NamedTuple):
@@ -103,6 +119,49 @@ class Part(NamedTuple):
     series: Series
     first: int
     stop: int
+
+
+def _on_lattice(kit: Kit, part: Part, past: Past) -> Pace:
+    """Rows on a sparse lattice, added to the outcomes; another one, or the scan, if it misses."""
+    (series, first, stop), pace, num = part, past.pace, num_levels(kit.frame)
+    last = past.outcomes[-1] if past.outcomes else None
+    stretch = last.stretch if isinstance(last, Scanned) else None
+    grid, start = None, None
+    if isinstance(last, Scanned) and isinstance(stretch, SparseStretch):
+        grid = stretch.grid if stretch.grid.level == pace.lattice else None
+        start = None if grid is None else stretch.ran.active(last.k)
+    if grid is None or start is None:
+        grid = known_grid(kit.ssm, pace.lattice)
+        start = active_of(kit.values, kit.frame, grid, past.law, kit.target)
+    if start is None:
+        # Too narrow for this lattice: a finer one may hold it.
+        return pace._replace(lattice=pace.lattice + 2)
+    stop = min(stop, first + _LATTICE_LENGTH)
+    made = run_sparse(grid, kit.frame, start, (series, first, stop), (kit.target, kit.plan.tol))
+    past.outcomes.extend(Scanned(made, k) for k in range(made.ran.count))
+    if made.ran.count == stop - first:
+        worst = float(np.max(made.ran.told.halves))
+        # The exponent of an error falls with the square of the spacing.
+        wider = worst < ENOUGH**2 and pace.lattice > 0
+        return pace._replace(lattice=pace.lattice - wider, scanned=pace.scanned + made.ran.count)
+    scanned = pace.scanned + made.ran.count
+    if made.ran.reason != MISSED:
+        # More nodes than there is room for: left to the scan.
+        return pace._replace(lattice=num, scanned=scanned)
+    if made.ran.halves <= 0:
+        return _rested(past, pace._replace(scanned=scanned))
+    ratio = np.log(ENOUGH) / np.log(min(made.ran.halves, 0.9))
+    more = int(np.clip(np.ceil(np.log2(ratio)), 1, 4))
+    return pace._replace(lattice=pace.lattice + more, scanned=scanned)
+
+
+def _rested(past: Past, pace: Pace) -> Pace:
+    """Some robust steps; more of them if compiled ones have failed again soon."""
+    chunk = _FIRST_CHUNK if pace.scanned > pace.chunk else min(2 * pace.chunk, _LAST_CHUNK)
+    if past.outcomes and not past.outcomes[-1].law.has_panels:
+        # Nodes without panels cannot be refined: the last step is made again.
+        del past.outcomes[-1]
+    return Pace(0, pace.lattice, chunk, chunk, 0)
 
 
 def _fast_stretch(

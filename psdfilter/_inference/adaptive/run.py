@@ -31,7 +31,7 @@ def run(
     for attempt in range(_RUNS):
         target = plan.tol / (plan.share * FINER**attempt)
         prior = robust.start(values, frame, target)
-        past = go_on(Kit(values, frame, plan, target), single, Past(prior, []))
+        past = go_on(Kit(ssm, values, frame, plan, target), single, Past(prior, []))
         start, outcomes = past.start, _folded(series, past.outcomes)
         worst = float(np.max(summaries(outcomes).errors))
         if best is None or worst < best[0]:

@@ -4,6 +4,7 @@ A step of the scan takes microseconds, its law as an object of the host a hundre
 most of them nobody looks at.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple, overload
@@ -30,7 +31,31 @@ class HostNodes(NamedTuple):
     carried: Float[np.ndarray, " n"]
 
 
-class Stretch:
+def is_missing(y: Float[np.ndarray, " p"]) -> bool:
+    """Whether an observation tells nothing."""
+    return usable(y) != _results.OK or bool(np.all(np.isnan(y)))
+
+
+class AbstractStretch(ABC):
+    """Steps that were made at once."""
+
+    series: Series
+    first: int  # row of the series
+
+    @abstractmethod
+    def law(self, k: int) -> Law:
+        """The law after step k."""
+
+    @abstractmethod
+    def log_norm(self, k: int) -> float:
+        """log Z, or that of the mass kept if nothing was seen."""
+
+    @abstractmethod
+    def fill(self, out: "Summary", rows: slice, steps: slice) -> None:
+        """Numbers of some steps."""
+
+
+class Stretch(AbstractStretch):
     """A run of the scan: where it started, and what its steps have left behind."""
 
     def __init__(
@@ -47,10 +72,20 @@ class Stretch:
         self.bounded = bool(np.isfinite(frame.lower) or np.isfinite(frame.upper))
         self.kept: dict[int, Law] = {}
 
-    def missing(self, k: int) -> bool:
-        """Whether nothing was seen."""
-        y = self.series.step(self.first + k).y
-        return usable(y) != _results.OK or bool(np.all(np.isnan(y)))
+    def log_norm(self, k: int) -> float:
+        """log Z, or that of the mass kept if nothing was seen."""
+        return float(self.outs.log_norm[k])
+
+    def fill(self, out: "Summary", rows: slice, steps: slice) -> None:
+        """Numbers of some steps."""
+        outs = self.outs
+        ys = self.series.seen(self.first + steps.start, self.first + steps.stop)
+        out.fill_masses(rows, ys, outs.log_norm[steps])
+        out.errors[rows] = outs.error[steps] + outs.sampling[steps] + outs.edge[steps]
+        masses, nodes = np.exp(outs.nodes.log_v[steps]), outs.nodes.x[steps]
+        mean = np.sum(masses * nodes, axis=1)
+        out.mean[rows] = mean
+        out.variance[rows] = np.sum(masses * np.square(nodes - mean[:, None]), axis=1)
 
     def _nodes(self, k: int) -> "HostNodes":
         if k < 0:
@@ -72,7 +107,7 @@ class Stretch:
         source = Source(before.x, before.log_v, ratios, None, step.t, step.row)
         return Law(
             source,
-            () if self.missing(k) else (Seen(step.y, step.t, step.row),),
+            () if is_missing(step.y) else (Seen(step.y, step.t, step.row),),
             float(outs.log_norm[k]),
             own.x,
             own.log_v,
@@ -97,7 +132,7 @@ def _levels(num: int, bounded: bool) -> np.ndarray:
 class Scanned(NamedTuple):
     """One step of a stretch; answers as an `Outcome` does."""
 
-    stretch: Stretch
+    stretch: AbstractStretch
     k: int
 
     @property
@@ -107,8 +142,8 @@ class Scanned(NamedTuple):
 
     def with_law(self, law: Law) -> Outcome:
         """The step with its law refined."""
-        log_norm, missing = float(self.stretch.outs.log_norm[self.k]), self.stretch.missing(self.k)
-        code = usable(self.stretch.series.step(self.stretch.first + self.k).y)
+        y = self.stretch.series.step(self.stretch.first + self.k).y
+        log_norm, missing, code = self.stretch.log_norm(self.k), is_missing(y), usable(y)
         return Outcome(law, 0.0 if missing else log_norm, log_norm if missing else 0.0, code)
 
 
@@ -121,6 +156,16 @@ class Summary(NamedTuple):
     codes: Int[np.ndarray, " t"]
     mean: Float[np.ndarray, " t"]
     variance: Float[np.ndarray, " t"]
+
+    def fill_masses(
+        self, rows: slice, ys: Float[np.ndarray, "t p"], norms: Float[np.ndarray, " t"]
+    ) -> None:
+        """log Z or mass kept, and codes, of some rows."""
+        infinite = np.isinf(ys).any(axis=1)
+        missing = infinite | np.isnan(ys).all(axis=1)
+        self.log_masses[rows] = np.where(missing, 0.0, norms)
+        self.log_kept[rows] = np.where(missing, norms, 0.0)
+        self.codes[rows] = np.where(infinite, _results.BAD_OBSERVATION, _results.OK)
 
 
 def summaries(outcomes: Sequence[Outcome | Scanned]) -> Summary:
@@ -135,7 +180,7 @@ def summaries(outcomes: Sequence[Outcome | Scanned]) -> Summary:
             stop = at
             while stop < num and _follows(outcomes[stop], one.stretch, one.k + stop - at):
                 stop += 1
-            _fill(out, slice(at, stop), one.stretch, slice(one.k, one.k + stop - at))
+            one.stretch.fill(out, slice(at, stop), slice(one.k, one.k + stop - at))
             at = stop
             continue
         law, masses = one.law, one.law.masses
@@ -147,24 +192,8 @@ def summaries(outcomes: Sequence[Outcome | Scanned]) -> Summary:
     return out
 
 
-def _follows(one: Outcome | Scanned, stretch: Stretch, k: int) -> bool:
+def _follows(one: Outcome | Scanned, stretch: AbstractStretch, k: int) -> bool:
     return isinstance(one, Scanned) and one.stretch is stretch and one.k == k
-
-
-def _fill(out: Summary, rows: slice, stretch: Stretch, steps: slice) -> None:
-    outs = stretch.outs
-    ys = stretch.series.seen(stretch.first + steps.start, stretch.first + steps.stop)
-    infinite = np.isinf(ys).any(axis=1)
-    missing = infinite | np.isnan(ys).all(axis=1)
-    norms = outs.log_norm[steps]
-    out.log_masses[rows] = np.where(missing, 0.0, norms)
-    out.log_kept[rows] = np.where(missing, norms, 0.0)
-    out.codes[rows] = np.where(infinite, _results.BAD_OBSERVATION, _results.OK)
-    out.errors[rows] = outs.error[steps] + outs.sampling[steps] + outs.edge[steps]
-    masses, nodes = np.exp(outs.nodes.log_v[steps]), outs.nodes.x[steps]
-    mean = np.sum(masses * nodes, axis=1)
-    out.mean[rows] = mean
-    out.variance[rows] = np.sum(masses * np.square(nodes - mean[:, None]), axis=1)
 
 
 class Laws(Sequence[Law]):

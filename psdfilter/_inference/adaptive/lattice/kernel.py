@@ -5,17 +5,20 @@ variance one; only nodes that hold mass are kept. A step spreads every node arou
 axis; multiplies by the likelihood; and drops what is below a threshold. Arrays have four axes, of
 which the first ones have a single node where the state has fewer coordinates.
 
-Nodes are told apart by their indices: all multiples of four, all even, and others. Sums of each kind
-are kept apart, which costs no more terms, and give those of the lattices of spacing 2 h and 4 h:
-three nested rules, and so the error of a step. What a lattice errs by is the Fourier transform of its
-terms at the frequencies of the dual lattice, and half of each of these belongs to that of 2 h.
+On a line the transition may be a table instead.
+
+Nodes are told apart by their indices: all multiples of four, all even, and others. Sums of each
+kind are kept apart, which costs no more terms, and give those of the lattices of spacing 2 h and
+4 h: three nested rules, and so the error of a step. What a lattice errs by is the Fourier transform
+of its terms at the frequencies of the dual lattice, and half of each of these belongs to that of
+2 h.
 """
 
 from typing import NamedTuple
 
 import numba
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 AXES = 4
 # Most neighbours along an axis that a node reaches.
@@ -47,7 +50,9 @@ class Tables(NamedTuple):
         middle: the same between nodes, half a spacing on along every axis.
         inside: whether a node is where the state lives, and not beside a wall.
         logs: log G at the nodes for every row; none of a sensor with Gaussian noise.
-        between: the same between nodes.
+        between: the same between nodes, its largest value where there are several points.
+        bent: whether log G has structure there that nodes cannot show.
+        kernel: Q at pairs of nodes, old ones first; none of Gaussian noise.
     """
 
     low: Int[np.ndarray, " 4"]
@@ -58,6 +63,8 @@ class Tables(NamedTuple):
     inside: Int[np.ndarray, " r"]
     logs: Float[np.ndarray, "t r"]
     between: Float[np.ndarray, "t r"]
+    bent: Bool[np.ndarray, "t r"]
+    kernel: Float[np.ndarray, "r r"]
 
 
 class Numbers(NamedTuple):
@@ -67,6 +74,7 @@ class Numbers(NamedTuple):
     h: float
     threshold: float  # mass of a node that is dropped
     tail: float  # mass times kernel where the kernel of a node is cut off
+    depth: float  # nats below the highest value where structure of the likelihood matters
     target: float  # largest error of one step
     total: float  # largest error accumulated
 
@@ -144,9 +152,12 @@ def _region_index(tables, k):  # pragma: no cover - compiled
 def _window(active, tables, numbers, scratch):  # pragma: no cover - compiled
     """The nodes that old ones reach; why there are none, or DONE."""
     first, size, strides = scratch.window[0], scratch.window[1], scratch.window[2]
+    tabulated = tables.kernel.size > 0
     for a in range(AXES):
         first[a], size[a] = 2**40, -(2**40)
-    for m in range(active.masses.size):
+        if tabulated:
+            first[a], size[a] = tables.low[a], tables.low[a] + tables.size[a] - 1
+    for m in range(0 if tabulated else active.masses.size):
         r = _region_index(tables, active.place[m])
         if r < 0:
             return OUTSIDE
@@ -211,9 +222,31 @@ def _add(sums, scale, scratch):  # pragma: no cover - compiled
 
 
 @numba.njit(cache=True)
+def _spread_rows(active, tables, numbers, scratch):  # pragma: no cover - compiled
+    """The same for a table on a line."""
+    for m in range(active.masses.size):
+        k, v = active.place[m, AXES - 1], active.masses[m]
+        row = tables.kernel[k - tables.low[AXES - 1]]
+        kind = 2 if k & 1 else (k & 3) >> 1
+        sums = scratch.sums[kind]
+        for n in range(row.size):
+            sums[n] += v * row[n]
+        if v < _RIM * numbers.threshold:
+            for n in range(row.size):
+                scratch.rim[n] += v * row[n]
+        if kind < 2:
+            scale = 2.0 * v * active.carried[m]
+            for n in range(row.size):
+                scratch.carried[n] += scale * row[n]
+
+
+@numba.njit(cache=True)
 def _spread(active, tables, numbers, scratch):  # pragma: no cover - compiled
     """Sums over old nodes on a window: by kinds of nodes, of errors carried, and of the rim."""
     d = numbers.axes
+    if tables.kernel.size > 0:
+        _spread_rows(active, tables, numbers, scratch)
+        return
     for a in range(AXES - d):
         scratch.weights[a, 0] = 1.0
         scratch.band[0, a], scratch.band[1, a] = 0, 1
@@ -302,8 +335,10 @@ def _keep(row, y, seen, numbers, tables, scratch, state):  # pragma: no cover - 
         most = max(most, post[n])
     for a in range(AXES - d, AXES):
         diagonal += scratch.window[2, a]
-    # Where log G between nodes exceeds this, p times it may exceed what nodes have seen.
+    # Where log G between nodes exceeds this, p times it may matter.
     least = np.log(most) + _HIDDEN - np.log(scalars[_PEAK])
+    if tables.bent.size > 0:
+        least -= _HIDDEN + numbers.depth
     count, at = 0, -1
     for i in range(size[0]):
         for j in range(size[1]):
@@ -321,7 +356,8 @@ def _keep(row, y, seen, numbers, tables, scratch, state):  # pragma: no cover - 
                         g = _log_g(row, r, y, tables.between, tables.middle) - scalars[_TOP]
                         if g > least and min(total[at], total[at + diagonal]) > 1e-280:
                             p = 0.5 * (np.log(total[at]) + np.log(total[at + diagonal]))
-                            if p + g > np.log(most) + _HIDDEN:
+                            bent = tables.bent.size > 0 and tables.bent[row, r]
+                            if p + g > np.log(most) + (-numbers.depth if bent else _HIDDEN):
                                 scalars[_UNSEEN] = 1.0
                     share = post[at] / norm
                     if share < numbers.threshold:
@@ -374,7 +410,8 @@ def _differences(count, numbers, scratch, new, told, t):  # pragma: no cover - c
         one, two = _line_sums(e, d, count, new, scratch)
         lines += one * _share(one, two)
         halves = max(halves, one)
-    told.numbers[t, 2] = max(sampling, lines) + scratch.scalars[_DROPPED]
+    # A cut leaves an error of what is beside it.
+    told.numbers[t, 2] = max(sampling, lines) + scratch.scalars[_DROPPED] + scratch.scalars[_WALL]
     told.halves[t] = halves
 
 
@@ -417,10 +454,13 @@ def _line_sums(e, d, count, new, scratch):  # pragma: no cover - compiled
 
 
 @numba.njit(cache=True)
-def _errors(count, numbers, scratch, active, new, told, t):  # pragma: no cover - compiled
+def _errors(count, numbers, scratch, state, told, t):  # pragma: no cover - compiled
     """Errors of the step; whether they are small enough."""
+    active, new, tables = state
     d, scalars, numbers_t = numbers.axes, scratch.scalars, told.numbers[t]
-    local, passed, offset, before = scalars[_REST], 0.0, 0.0, 0.0
+    # Of the Gaussian kernel, which sums leave out.
+    constant = 0.0 if tables.kernel.size > 0 else -0.5 * d * np.log(2 * np.pi)
+    local, passed, offset, before = scalars[_REST] + scalars[_WALL], 0.0, 0.0, 0.0
     for i in range(count):
         inherited, own = new.carried[i], scratch.fine[i]
         passed += new.masses[i] * abs(inherited - scalars[_OFFSET])
@@ -438,10 +478,8 @@ def _errors(count, numbers, scratch, active, new, told, t):  # pragma: no cover 
     sampling, target = numbers_t[2], numbers.target
     numbers_t[0], numbers_t[1], numbers_t[3] = passed + local, local, scalars[_REST]
     numbers_t[4], numbers_t[5] = lost, offset
-    told.log_norm[t] = (
-        np.log(scalars[_NORM]) + scalars[_TOP] + d * (np.log(numbers.h) - 0.5 * np.log(2 * np.pi))
-    )
-    if scalars[_UNSEEN] > 0 or scalars[_WALL] > 0.1 * target or scalars[_REST] > target:
+    told.log_norm[t] = np.log(scalars[_NORM]) + scalars[_TOP] + d * np.log(numbers.h) + constant
+    if scalars[_UNSEEN] > 0 or scalars[_WALL] > target or scalars[_REST] > target:
         told.halves[t] = -1.0  # more nodes are of no use
         return False
     if passed > 4 * (active.error + target):
@@ -486,7 +524,7 @@ def _step(t, y, seen, state, numbers, scratch, told):  # pragma: no cover - comp
     if count < 0:
         return -FULL
     _differences(count, numbers, scratch, new, told, t)
-    good = _errors(count, numbers, scratch, active, new, told, t)
+    good = _errors(count, numbers, scratch, state, told, t)
     _moments(count, numbers, new, told, t)
     return count if good else -MISSED
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from ...._statespace.functions import as_vector, call, keywords_of
 from ...._statespace.model import (
@@ -14,14 +14,21 @@ from ...._statespace.model import (
     LinearGaussian,
     StateSpaceModel,
     log_observation_table,
+    log_transition_table,
 )
 from ...compiled import call_compiled
-from .kernel import AXES, Tables
+from ..spikes import BUMP, bends
+from .kernel import AXES, Active, Tables
 
 # Points that are evaluated at once: one size, one program.
 _BLOCK = 2048
 # Rows whose likelihoods are evaluated at once.
 ROWS = 64
+# Nodes of a region, by coordinates: tables of megabytes.
+_REGION = {1: 2**16, 2: 2**17, 3: 2**20, 4: 2**22}
+# Points of a look between two nodes on a line: the second difference of log G over a width that
+# nodes resolve is `BUMP` there.
+_LOOKS = 8
 
 
 class Space(NamedTuple):
@@ -125,6 +132,24 @@ class Region:
         self._values = None
         return True
 
+    def reached(self, active: Active, tail: float, row: Rows) -> bool:
+        """Tabulate some nodes and what these reach; False if that is too much."""
+        dim, place = self.dim, active.place
+        means = self.means_at(place[:, AXES - dim :] * self.h, row)
+        there = np.all(np.isfinite(means), axis=1)
+        if not np.any(there):
+            return False
+        reach = np.sqrt(2 * np.log(active.masses / tail))[:, None] + self.h
+        first, last = place.min(axis=0), place.max(axis=0)
+        low = np.min((means - reach)[there], axis=0) / self.h
+        high = np.max((means + reach)[there], axis=0) / self.h
+        if not max(np.max(np.abs(low)), np.max(np.abs(high))) < 2**40:
+            return False
+        real = slice(AXES - dim, AXES)
+        first[real] = np.minimum(first[real], np.floor(low).astype(np.int64))
+        last[real] = np.maximum(last[real], np.ceil(high).astype(np.int64))
+        return self.cover(first, last, _REGION[dim])
+
     @property
     def is_empty(self) -> bool:
         """Whether no nodes are tabulated yet."""
@@ -147,13 +172,11 @@ class Region:
         """What the loop reads; `rows` are those whose likelihoods it will ask for."""
         if self._values is None or self.changes:
             self._values = self._tabulated(rows)
-        means, sensor, middle, inside = self._values
         none = np.zeros((0, 0))
-        logs, between = none, none
+        seen = Likelihoods(none, none, none.astype(bool))
         if self.sensor is None:
-            logs = self._likelihoods(self._z, rows)
-            between = self._likelihoods(self._z + 0.5 * self.h, rows)
-        return Tables(self.low, self.size, means, sensor, middle, inside, logs, between)
+            seen = likelihoods(self.ssm, self._z[:, 0] * self.space.frame[0, 0], rows)
+        return Tables(self.low, self.size, *self._values, *seen, none)
 
     def _tabulated(self, rows: Rows) -> tuple[np.ndarray, ...]:
         t = int(rows.steps[0])
@@ -182,18 +205,87 @@ class Region:
             two.append(np.asarray(out[1])[: len(part)])
         return np.concatenate(one), np.concatenate(two)
 
-    def _likelihoods(self, z: np.ndarray, rows: Rows) -> np.ndarray:
-        x, parts = z @ self.space.frame.T, []
-        num = len(rows.ys)
-        index = np.minimum(np.arange(ROWS), num - 1)
-        ys, ts = rows.ys[index], rows.steps[index]
-        inputs = jax.tree.map(lambda a: a[index], rows.rows)
-        for k in range(0, len(x), _BLOCK):
-            part = x[k : k + _BLOCK]
-            args = (filled(part, _BLOCK), ys, ts, inputs)
-            out = np.asarray(call_compiled(_logs, self.ssm, *args))
-            parts.append(out[:num, : len(part)])
-        return np.concatenate(parts, axis=1)
+
+class Likelihoods(NamedTuple):
+    """log G at nodes and between them: `Tables.logs`, `between`, `bent`."""
+
+    logs: Float[np.ndarray, "t r"]
+    between: Float[np.ndarray, "t r"]
+    bent: Bool[np.ndarray, "t r"]
+
+
+def likelihoods(ssm: StateSpaceModel, x: Float[np.ndarray, " r"], rows: Rows) -> Likelihoods:
+    """Those of equispaced nodes on a line, with several looks from each to the next."""
+    num, h = len(rows.ys), x[1] - x[0]
+    index = np.minimum(np.arange(ROWS), num - 1)
+    ys, ts = rows.ys[index], rows.steps[index]
+    inputs = jax.tree.map(lambda a: a[index], rows.rows)
+    points = (x[:, None] + h * np.arange(_LOOKS)[None, :] / _LOOKS).reshape(-1, 1)
+    parts = []
+    for k in range(0, len(points), _BLOCK):
+        part = points[k : k + _BLOCK]
+        out = np.asarray(call_compiled(_logs, ssm, filled(part, _BLOCK), ys, ts, inputs))
+        parts.append(out[:num, : len(part)])
+    logs = np.concatenate(parts, axis=1)
+    logs = np.where(np.isnan(logs), -np.inf, logs)
+    bent = np.zeros(logs.shape, bool)
+    bent[:, 1:-1] = bends(logs) > BUMP
+    each = logs.reshape(num, len(x), _LOOKS)
+    return Likelihoods(
+        np.ascontiguousarray(each[:, :, 0]),
+        np.max(each, axis=2),
+        np.any(bent.reshape(each.shape), axis=2),
+    )
+
+
+class TableRegion:
+    """A model on a line whose transition is known by its values, on a box.
+
+    Args:
+        ssm: a model whose transition is the same at every step.
+        ends: the box.
+        num: nodes on it.
+    """
+
+    sensor = None
+    changes = False
+    dim = 1
+    is_empty = False
+    rows_at_once = ROWS
+
+    def __init__(self, ssm: StateSpaceModel, ends: tuple[float, float], num: int):
+        self.ssm, self.h = ssm, (ends[1] - ends[0]) / num
+        # Nodes are multiples of the spacing: the first inside of the box.
+        first = int(np.ceil(ends[0] / self.h))
+        self.low = np.array([0, 0, 0, first])
+        last = int(np.floor(ends[1] / self.h))
+        self.size = np.array([1, 1, 1, last - first + 1])
+        self.x = np.arange(first, last + 1) * self.h
+        inside = np.ones(len(self.x), np.int64)
+        inside[[0, 1, -2, -1]] = 2
+        self._inside, self._kernel = inside, self._tabulated()
+
+    def _tabulated(self) -> Float[np.ndarray, "r r"]:
+        size = -(-len(self.x) // 64) * 64
+        x = filled(self.x[:, None], size)
+        logs = np.asarray(call_compiled(_pairs, self.ssm, x))[: len(self.x), : len(self.x)]
+        return np.exp(np.where(np.isnan(logs), -np.inf, logs))
+
+    def tables(self, rows: Rows) -> Tables:
+        """What the loop reads; `rows` are those whose likelihoods it will ask for."""
+        num, none = len(self.x), np.zeros((0, 0))
+        seen = likelihoods(self.ssm, self.x, rows)
+        means = np.zeros((num, AXES))
+        return Tables(self.low, self.size, means, none, none, self._inside, *seen, self._kernel)
+
+    def reached(self, active: Active, tail: float, row: Rows) -> bool:
+        """All that there is is tabulated."""
+        del active, tail, row
+        return False
+
+
+def _pairs(ssm: StateSpaceModel, x: Array) -> Array:
+    return log_transition_table(ssm, (0,), x, x)
 
 
 def filled(x: np.ndarray, size: int) -> np.ndarray:

@@ -18,10 +18,9 @@ from .kernel import (
     Told,
     run_steps,
 )
-from .region import Region, Rows
+from .region import Region, Rows, TableRegion
 
-# Nodes of a region and of a window, by coordinates: tables of megabytes.
-_REGION = {1: 2**16, 2: 2**17, 3: 2**20, 4: 2**22}
+# Nodes of a window, by coordinates: arrays of megabytes.
 _WINDOW = {1: 2**13, 2: 2**16, 3: 2**19, 4: 2**21}
 # Nodes that are kept at once before they are packed.
 _BUFFER = 2**19
@@ -39,6 +38,7 @@ class Stretch(NamedTuple):
     told: Told
     count: int
     reason: int
+    target: float  # error of a step
     halves: float  # of the step that missed: what half its nodes err by; -1 if more are of no use
 
     def active(self, k: int) -> Active:
@@ -57,10 +57,14 @@ def thresholds(target: float) -> tuple[float, float]:
     return _DROPPED * target, _DROPPED * _TAIL * target
 
 
-def run_rows(region: Region, active: Active, rows: Rows, target: float, total: float) -> Stretch:
+def run_rows(
+    region: Region | TableRegion, active: Active, rows: Rows, target: float, total: float
+) -> Stretch:
     """As many rows as the lattice can serve."""
     dim, num = region.dim, len(rows.ys)
-    numbers = Numbers(dim, region.h, *thresholds(target), target, total)
+    numbers = Numbers(
+        dim, region.h, *thresholds(target), float(np.log(1e4 / target)), target, total
+    )
     missing = np.all(np.isnan(rows.ys), axis=1) | np.any(np.isinf(rows.ys), axis=1)
     ys = np.where(missing[:, None], 0.0, rows.ys)
     if region.sensor is not None:
@@ -70,7 +74,7 @@ def run_rows(region: Region, active: Active, rows: Rows, target: float, total: f
     scratch, buffer = _scratch(window), _buffer()
     at, reason, here, stuck = 0, DONE, active, False
     while at < num:
-        if region.is_empty and not _cover(region, here, numbers, rows.at(at)):
+        if region.is_empty and not region.reached(here, numbers.tail, rows.at(at)):
             reason = WIDE
             break
         stop = min(at + region.rows_at_once, num)
@@ -83,7 +87,7 @@ def run_rows(region: Region, active: Active, rows: Rows, target: float, total: f
         pack.add(kept, done)
         here = here if done == 0 else _last(kept, parts, done)
         at, stuck = at + done, stuck and done == 0
-        if reason == OUTSIDE and not stuck and _cover(region, here, numbers, rows.at(at)):
+        if reason == OUTSIDE and not stuck and region.reached(here, numbers.tail, rows.at(at)):
             stuck = True
         elif reason == WIDE and window < _WINDOW[dim]:
             window *= 4
@@ -94,7 +98,7 @@ def run_rows(region: Region, active: Active, rows: Rows, target: float, total: f
         0.0 if region.sensor is None else region.sensor.constant(rows.ys[~missing])
     )
     halves = float(told.halves[at]) if reason == MISSED and at < num else -1.0
-    return Stretch(region.h, active, pack.whole(), told, at, reason, halves)
+    return Stretch(region.h, active, pack.whole(), told, at, reason, target, halves)
 
 
 class _Pack:
@@ -155,22 +159,3 @@ def _last(kept: Kept, told: Told, done: int) -> Active:
     some = slice(first, int(kept.ends[done - 1]))
     parts = (part[some].copy() for part in kept[:3])
     return Active(*parts, float(told.numbers[done - 1, 0]), float(told.numbers[done - 1, 4]))
-
-
-def _cover(region: Region, active: Active, numbers: Numbers, row: Rows) -> bool:
-    """Tabulate the nodes and what they reach."""
-    dim, place = region.dim, active.place
-    means = region.means_at(place[:, AXES - dim :] * region.h, row)
-    there = np.all(np.isfinite(means), axis=1)
-    if not np.any(there):
-        return False
-    reach = np.sqrt(2 * np.log(active.masses / numbers.tail))[:, None] + numbers.h
-    first, last = place.min(axis=0), place.max(axis=0)
-    low = np.min((means - reach)[there], axis=0) / region.h
-    high = np.max((means + reach)[there], axis=0) / region.h
-    if not max(np.max(np.abs(low)), np.max(np.abs(high))) < 2**40:
-        return False
-    real = slice(AXES - dim, AXES)
-    first[real] = np.minimum(first[real], np.floor(low).astype(np.int64))
-    last[real] = np.maximum(last[real], np.ceil(high).astype(np.int64))
-    return region.cover(first, last, _REGION[dim])

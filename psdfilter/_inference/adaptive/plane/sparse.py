@@ -113,7 +113,7 @@ def active_of(values: PlaneValues, law: Law, h: float, target: float) -> Active 
     cell = max((axis.high - axis.low) / axis.num for axis in law.axes)
     space = values.space
     beside = np.any((nodes < space.low + 2 * h) | (nodes > space.high - 2 * h), axis=1)
-    if float(np.sum(law.masses[beside])) > 0.1 * target:
+    if float(np.sum(law.masses[beside])) > target:
         return None
     low, high = nodes.min(axis=0) - cell, nodes.max(axis=0) + cell
     first, last = np.floor(low / h).astype(int), np.ceil(high / h).astype(int)
