@@ -135,7 +135,8 @@ SCHEMAS = {
         ),
         _schema(
             "line pace", f"{_INFERENCE}.adaptive.passes", "Pace",
-            "level", "chunk", "left", "scanned",
+            "level", "lattice", "chunk", "left", "scanned",
+            version=2,
         ),
         _schema(
             "line rows", f"{_INFERENCE}.adaptive.recent", "Kept",
@@ -170,7 +171,13 @@ SCHEMAS = {
             "step", "law", "log_mass", "log_kept", "code",
         ),
         _schema(
-            "plane chain", f"{_INFERENCE}.adaptive.plane.chain", "Chain", "start", "links", "first",
+            "plane pace", f"{_INFERENCE}.adaptive.plane.chain", "Pace",
+            "spacing", "chunk", "left",
+        ),
+        _schema(
+            "plane chain", f"{_INFERENCE}.adaptive.plane.chain", "Chain",
+            "start", "links", "first", "pace",
+            version=2,
         ),
         _schema(
             "midpoint axis", f"{_INFERENCE}.closed.midpoints", "MidpointAxis",

@@ -144,6 +144,11 @@ def _missing(y: np.ndarray) -> bool:
     return bool(np.all(np.isnan(y)))
 
 
+def is_missing(y: np.ndarray) -> bool:
+    """Whether an observation tells nothing."""
+    return usable(y) != _results.OK or _missing(y)
+
+
 def one_step(
     values: Values, frame: Frame, law: Law, step: Step, wanted: robust.Wanted
 ) -> tuple[Law, Outcome]:

@@ -138,13 +138,13 @@ def _on_lattice(kit: Kit, part: Part, past: Past) -> Pace:
         return pace._replace(lattice=pace.lattice + 2)
     stop = min(stop, first + _LATTICE_LENGTH)
     made = run_sparse(grid, kit.frame, start, (series, first, stop), (kit.target, kit.plan.tol))
-    past.outcomes.extend(Scanned(made, k) for k in range(made.ran.count))
-    if made.ran.count == stop - first:
+    past.outcomes.extend(Scanned(made, k) for k in range(made.ran.done))
+    if made.ran.done == stop - first:
         worst = float(np.max(made.ran.told.halves))
         # The exponent of an error falls with the square of the spacing.
-        wider = worst < ENOUGH**2 and pace.lattice > 0
-        return pace._replace(lattice=pace.lattice - wider, scanned=pace.scanned + made.ran.count)
-    scanned = pace.scanned + made.ran.count
+        wider = made.ran.done == _LATTICE_LENGTH and worst < ENOUGH**2 and pace.lattice > 0
+        return pace._replace(lattice=pace.lattice - wider, scanned=pace.scanned + made.ran.done)
+    scanned = pace.scanned + made.ran.done
     if made.ran.reason != MISSED:
         # More nodes than there is room for: left to the scan.
         return pace._replace(lattice=num, scanned=scanned)

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 
 from ... import _results
 from .fast import Nodes, Outs
-from .hosted import Outcome, Series, usable
+from .hosted import Outcome, Series, is_missing, usable
 from .reach import Frame
 from .rules import scan_rule
 from .state import Law, ends_of_line
@@ -29,11 +29,6 @@ class HostNodes(NamedTuple):
     x: Float[np.ndarray, " n"]
     log_v: Float[np.ndarray, " n"]
     carried: Float[np.ndarray, " n"]
-
-
-def is_missing(y: Float[np.ndarray, " p"]) -> bool:
-    """Whether an observation tells nothing."""
-    return usable(y) != _results.OK or bool(np.all(np.isnan(y)))
 
 
 class AbstractStretch(ABC):
@@ -80,7 +75,7 @@ class Stretch(AbstractStretch):
         """Numbers of some steps."""
         outs = self.outs
         ys = self.series.seen(self.first + steps.start, self.first + steps.stop)
-        out.fill_masses(rows, ys, outs.log_norm[steps])
+        out.fill_masses(rows, ys, np.asarray(outs.log_norm[steps]))
         out.errors[rows] = outs.error[steps] + outs.sampling[steps] + outs.edge[steps]
         masses, nodes = np.exp(outs.nodes.log_v[steps]), outs.nodes.x[steps]
         mean = np.sum(masses * nodes, axis=1)

@@ -7,12 +7,12 @@ import numpy as np
 from ... import _results
 from ..._statespace.functions import keywords_of
 from ..._statespace.model import StateSpaceModel
-from .hosted import Series
+from .hosted import Series, is_missing
 from .lattice.kernel import AXES, Active
 from .lattice.region import Region, Space, TableRegion
 from .lattice.run import Stretch, run_rows, thresholds
 from .reach import Frame
-from .scanned import AbstractStretch, Summary, is_missing
+from .scanned import AbstractStretch, Summary
 from .state import Law, ends_of_line, evaluate
 from .tables import Seen, Source, Values
 
@@ -65,6 +65,11 @@ def active_of(values: Values, frame: Frame, grid: Grid, law: Law, target: float)
     h = grid.scale * grid.region.h
     if len(law.nodes) < 2:
         return None
+    if not law.has_panels and _is_on(law.nodes, h):
+        there = np.isfinite(law.log_masses)
+        place = np.zeros((int(np.count_nonzero(there)), AXES), np.int64)
+        place[:, AXES - 1] = np.rint(law.nodes[there] / h)
+        return Active(place, law.masses[there], law.ratios[2, there], law.error, 0.0)
     low, high = law.nodes[0], law.nodes[-1]
     if law.has_panels:
         low, high = law.lower[0], law.upper[-1]
@@ -86,6 +91,12 @@ def active_of(values: Values, frame: Frame, grid: Grid, law: Law, target: float)
     place[:, AXES - 1] = k[keep]
     masses = masses[keep]
     return Active(place, masses / np.sum(masses), carried[keep], law.error, 0.0)
+
+
+def _is_on(nodes: np.ndarray, h: float) -> bool:
+    """Whether nodes are those of a lattice."""
+    places = nodes / h
+    return bool(np.ptp(np.diff(places)) < 1e-6 and np.all(np.abs(places - np.rint(places)) < 1e-6))
 
 
 class SparseStretch(AbstractStretch):

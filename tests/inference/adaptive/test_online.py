@@ -63,8 +63,9 @@ def assert_same(model, state, post):
     np.testing.assert_allclose(mean, post.mean[-1], rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(covariance, post.covariance[-1], rtol=1e-10, atol=1e-10)
     points = (mean + np.linspace(-3, 3, 7) * np.sqrt(covariance[0, 0]))[:, None]
+    # Lattices drop nodes of 1e-4 of a step's error: where one starts decides which.
     np.testing.assert_allclose(
-        state.density(model)(points), post.density(-1)(points), rtol=1e-10, atol=1e-10
+        state.density(model)(points), post.density(-1)(points), rtol=1e-8, atol=1e-8
     )
     np.testing.assert_allclose(state.error, post.error_estimates[-1], rtol=1e-8, atol=1e-14)
 

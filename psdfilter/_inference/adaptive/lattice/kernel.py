@@ -119,6 +119,11 @@ class Told(NamedTuple):
     mean: Float[np.ndarray, "t 4"]
     covariance: Float[np.ndarray, "t 4 4"]
 
+    def some(self, rows: slice) -> "Told":
+        """Those of some steps."""
+        log_norm, numbers, halves, mean, covariance = (part[rows] for part in self)
+        return Told(log_norm, numbers, halves, mean, covariance)
+
 
 class Scratch(NamedTuple):
     """Arrays that every step writes anew; the first ones have room for a window."""

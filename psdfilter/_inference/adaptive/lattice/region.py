@@ -109,7 +109,7 @@ class Region:
         self.changes = changes(ssm)
         self.low = np.zeros(AXES, np.int64)
         self.size = np.zeros(AXES, np.int64)
-        self._values: tuple[np.ndarray, ...] | None = None
+        self._values: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None = None
         self._z = np.zeros((0, self.dim))
 
     def cover(self, first: Int[np.ndarray, " 4"], last: Int[np.ndarray, " 4"], most: int) -> bool:
@@ -176,9 +176,21 @@ class Region:
         seen = Likelihoods(none, none, none.astype(bool))
         if self.sensor is None:
             seen = likelihoods(self.ssm, self._z[:, 0] * self.space.frame[0, 0], rows)
-        return Tables(self.low, self.size, *self._values, *seen, none)
+        means, sensor, middle, inside = self._values
+        return Tables(
+            self.low,
+            self.size,
+            means,
+            sensor,
+            middle,
+            inside,
+            logs=seen.logs,
+            between=seen.between,
+            bent=seen.bent,
+            kernel=none,
+        )
 
-    def _tabulated(self, rows: Rows) -> tuple[np.ndarray, ...]:
+    def _tabulated(self, rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         t = int(rows.steps[0])
         row = jax.tree.map(lambda a: a[0], rows.rows)
         means, seen = self._mapped(self._z, t, row)
@@ -275,8 +287,18 @@ class TableRegion:
         """What the loop reads; `rows` are those whose likelihoods it will ask for."""
         num, none = len(self.x), np.zeros((0, 0))
         seen = likelihoods(self.ssm, self.x, rows)
-        means = np.zeros((num, AXES))
-        return Tables(self.low, self.size, means, none, none, self._inside, *seen, self._kernel)
+        return Tables(
+            self.low,
+            self.size,
+            np.zeros((num, AXES)),
+            none,
+            none,
+            self._inside,
+            logs=seen.logs,
+            between=seen.between,
+            bent=seen.bent,
+            kernel=self._kernel,
+        )
 
     def reached(self, active: Active, tail: float, row: Rows) -> bool:
         """All that there is is tabulated."""

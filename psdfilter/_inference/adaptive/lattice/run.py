@@ -36,7 +36,7 @@ class Stretch(NamedTuple):
     start: Active
     kept: Kept
     told: Told
-    count: int
+    done: int  # how many steps
     reason: int
     target: float  # error of a step
     halves: float  # of the step that missed: what half its nodes err by; -1 if more are of no use
@@ -46,10 +46,9 @@ class Stretch(NamedTuple):
         if k < 0:
             return self.start
         first = 0 if k == 0 else int(self.kept.ends[k - 1])
-        some = slice(first, int(self.kept.ends[k]))
-        numbers = self.told.numbers[k]
-        parts = (part[some] for part in self.kept[:3])
-        return Active(*parts, error=float(numbers[0]), lost=float(numbers[4]))
+        some, kept = slice(first, int(self.kept.ends[k])), self.kept
+        error, lost = (float(self.told.numbers[k, i]) for i in (0, 4))
+        return Active(kept.place[some], kept.masses[some], kept.carried[some], error, lost)
 
 
 def thresholds(target: float) -> tuple[float, float]:
@@ -80,8 +79,8 @@ def run_rows(
         stop = min(at + region.rows_at_once, num)
         some = slice(at, stop)
         tables = region.tables(rows.some(at, stop))
-        parts = Told(*(part[some] for part in told))
-        kept = Kept(*buffer, np.zeros(stop - at, np.int64))
+        parts = told.some(some)
+        kept = Kept(*buffer, ends=np.zeros(stop - at, np.int64))
         data = ys[some], ~missing[some]
         done, reason = run_steps(data, here, tables, numbers, scratch, kept, parts)
         pack.add(kept, done)
@@ -113,18 +112,21 @@ class _Pack:
         """Some more steps."""
         size = int(kept.ends[done - 1]) if done > 0 else 0
         self.ends[self.done : self.done + done] = self.nodes + kept.ends[:done]
-        copies = (part[:size].copy() for part in kept[:3])
-        self.parts.append(Kept(*copies, kept.ends[:0]))
+        place, masses, carried, ends = kept
+        self.parts.append(
+            Kept(place[:size].copy(), masses[:size].copy(), carried[:size].copy(), ends[:0])
+        )
         self.done, self.nodes = self.done + done, self.nodes + size
 
     def whole(self) -> Kept:
         """All steps."""
-        parts = (
-            np.concatenate(part) for part in zip(*(one[:3] for one in self.parts), strict=True)
+        parts = self.parts or [Kept(*(part[:0] for part in _buffer()), ends=self.ends[:0])]
+        return Kept(
+            np.concatenate([one.place for one in parts]),
+            np.concatenate([one.masses for one in parts]),
+            np.concatenate([one.carried for one in parts]),
+            self.ends,
         )
-        if not self.parts:
-            return Kept(*(part[:0] for part in _buffer()), self.ends)
-        return Kept(*parts, self.ends)
 
 
 def _buffer() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -133,14 +135,17 @@ def _buffer() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def _scratch(window: int) -> Scratch:
     return Scratch(
-        np.zeros((3, window)),
-        *(np.zeros(window) for _ in range(4)),
-        np.zeros((3, window)),
-        np.zeros(window),
-        np.zeros((AXES, BAND)),
-        np.zeros((3, AXES), np.int64),
-        np.zeros((2, AXES), np.int64),
-        np.zeros(8),
+        sums=np.zeros((3, window)),
+        carried=np.zeros(window),
+        rim=np.zeros(window),
+        total=np.zeros(window),
+        post=np.zeros(window),
+        lines=np.zeros((3, window)),
+        fine=np.zeros(window),
+        weights=np.zeros((AXES, BAND)),
+        window=np.zeros((3, AXES), np.int64),
+        band=np.zeros((2, AXES), np.int64),
+        scalars=np.zeros(8),
     )
 
 
@@ -156,6 +161,11 @@ def _blank(num: int) -> Told:
 
 def _last(kept: Kept, told: Told, done: int) -> Active:
     first = 0 if done == 1 else int(kept.ends[done - 2])
-    some = slice(first, int(kept.ends[done - 1]))
-    parts = (part[some].copy() for part in kept[:3])
-    return Active(*parts, float(told.numbers[done - 1, 0]), float(told.numbers[done - 1, 4]))
+    some, numbers = slice(first, int(kept.ends[done - 1])), told.numbers[done - 1]
+    return Active(
+        kept.place[some].copy(),
+        kept.masses[some].copy(),
+        kept.carried[some].copy(),
+        float(numbers[0]),
+        float(numbers[4]),
+    )

@@ -23,6 +23,8 @@ from .values import PlaneValues
 _DEEPER = 6
 # Steps back that are made again, at most.
 DEPTH = 24
+# Steps of the host before compiled ones are tried again: doubled each time that these soon fail.
+_FIRST_CHUNK, _LAST_CHUNK = 1, 32
 # Growth of the inherited error in one step that calls for better tails.
 _JUMP = 4.0
 
@@ -120,15 +122,36 @@ class Laws(Sequence[Law]):
         return self._links[index].law
 
 
+class Pace(NamedTuple):
+    """How a pass goes on.
+
+    Attributes:
+        spacing: which one the sparse lattice has.
+        chunk: steps of the host when compiled ones miss.
+        left: steps of the host before compiled ones are tried again.
+    """
+
+    spacing: int = 0
+    chunk: int = _FIRST_CHUNK
+    left: int = 0
+
+    def rested(self, count: int) -> "Pace":
+        """Some steps of the host; more of them if compiled ones have failed again soon."""
+        chunk = _FIRST_CHUNK if count > self.chunk else min(2 * self.chunk, _LAST_CHUNK)
+        return Pace(self.spacing, chunk, chunk)
+
+
 class Chain(NamedTuple):
     """The law before the first row, and all rows since, or the last of them.
 
-    `first` says whether the start is the prior, which can be made deeper.
+    `first` says whether the start is the prior, which can be made deeper; `pace` how the next rows
+    are made.
     """
 
     start: Law
     links: tuple[AbstractLink, ...] = ()
     first: bool = True
+    pace: Pace = Pace()
 
     @property
     def law(self) -> Law:
@@ -145,7 +168,7 @@ class Chain(NamedTuple):
             cut -= 1
         if cut == 0:
             return self
-        return Chain(self.links[cut - 1].law, self.links[cut:], False)
+        return Chain(self.links[cut - 1].law, self.links[cut:], False, self.pace)
 
 
 def started(values: PlaneValues, target: float) -> Chain:

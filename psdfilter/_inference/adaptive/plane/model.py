@@ -22,7 +22,7 @@ from ..base import AbstractAdaptive, refuse_tracing
 from ..drawing import generator
 from ..hosted import Step
 from . import answers
-from .chain import AbstractLink, Chain, Laws, Row, extended, started
+from .chain import AbstractLink, Chain, Laws, Link, Row, started
 from .density import PlaneDensity
 from .known import plane_values
 from .law import Law
@@ -59,7 +59,7 @@ class PlaneModel(AbstractAdaptive):
         """One transition."""
         refuse_tracing((law, step, row))
         nothing = Step(int(step), 1, row, np.full(1, np.nan))
-        new = extended(self._values, law, nothing, self._target).short()
+        new = self._extended(law, nothing)
         last = new.links[-1]
         code = self.code_of(last.code, last.law)
         moved = Moved(jnp.asarray(last.log_kept), jnp.asarray(last.law.local), jnp.asarray(code))
@@ -74,18 +74,31 @@ class PlaneModel(AbstractAdaptive):
         seen = np.asarray(y, dtype=float)
         last = law.links[-1] if law.links else None
         if last is not None and not last.law.seen and last.step.hops > 0:
-            again = Chain(law.start, law.links[:-1], law.first)
-            new = extended(self._values, again, last.step._replace(y=seen, row=row), self._target)
+            again = law._replace(links=law.links[:-1])
+            new = self._extended(again, last.step._replace(y=seen, row=row))
         else:
-            new = extended(self._values, law, Step(int(step), 0, row, seen), self._target)
-        link = new.short().links[-1]
+            new = self._extended(law, Step(int(step), 0, row, seen))
+        link = new.links[-1]
         used = bool(np.isfinite(link.log_mass)) and not bool(np.all(np.isnan(seen)))
-        return new.short(), Seen(
+        return new, Seen(
             jnp.asarray(link.log_mass),
             jnp.asarray(link.law.local),
             jnp.asarray(used),
             jnp.asarray(self.code_of(link.code, link.law)),
         )
+
+    def _extended(self, chain: Chain, step: Step) -> Chain:
+        """One more row, as in a series."""
+        past, rows = Past(chain), hosted.Series.after((), step, True)
+        while past.at < 1:
+            past = go_on(self._kit, rows, past)
+        last = past.chain.links[-1]
+        plain = Link(last.step, last.law, last.log_mass, last.log_kept, last.code)
+        return past.chain._replace(links=(*past.chain.links[:-1], plain)).short()
+
+    @property
+    def _kit(self) -> Kit:
+        return Kit(self._values, self._target, self.plan.tol)
 
     def code_of(self, code: int, law: Law) -> int:
         """UNRESOLVED if the error of a law exceeds the tolerance."""
@@ -106,13 +119,12 @@ class PlaneModel(AbstractAdaptive):
         """The filter of a series."""
         ys, steps, hops = (np.asarray(a) for a in (series.ys, series.steps, series.hops))
         rows = hosted.Series(np.asarray(ys, dtype=float), steps, hops, series.rows)
-        kit = Kit(self._values, self._target, self.plan.tol)
         past = Past(started(self._values, self._target))
         start = last = past.chain
         done: list[AbstractLink] = []
         found: list[Row] = []
         while past.at < rows.num:
-            past = go_on(kit, rows, past)
+            past = go_on(self._kit, rows, past)
             last = past.chain
             start = last if last.first else start
             short = last.short() if past.at < rows.num else last._replace(links=())

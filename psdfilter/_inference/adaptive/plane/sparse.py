@@ -1,9 +1,11 @@
 """Stretches of a series on sparse lattices: see `..lattice`."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from .... import _results
-from ..hosted import Series, Step
+from ..hosted import Series, Step, is_missing, usable
 from ..lattice.kernel import AXES, Active
 from ..lattice.region import Region
 from ..lattice.region import Space as LatticeSpace
@@ -12,7 +14,6 @@ from ..tables import Seen
 from .axes import Axis
 from .chain import Row
 from .law import Law, law_of, look
-from .scanned import is_missing, row_of
 from .values import PlaneValues
 
 _DIM = 2
@@ -66,7 +67,49 @@ class SparseStretch:
         error, _, sampling, _, lost, _ = told.numbers[k]
         some = slice(AXES - _DIM, AXES)
         moments = frame @ told.mean[k, some], frame @ told.covariance[k, some, some] @ frame.T
-        return row_of(self.step(k).y, self.log_norm(k), float(error + sampling + lost), moments)
+        y, log_norm = self.step(k).y, self.log_norm(k)
+        masses = (0.0, log_norm) if is_missing(y) else (log_norm, 0.0)
+        return Row(*masses, float(error + sampling + lost), usable(y), *moments)
+
+
+class Scanned(NamedTuple):
+    """One step of a stretch; answers as a `Link` does."""
+
+    stretch: SparseStretch
+    k: int
+
+    @property
+    def step(self) -> Step:
+        """The row."""
+        return self.stretch.step(self.k)
+
+    @property
+    def law(self) -> Law:
+        """The law after it."""
+        return self.stretch.law(self.k)
+
+    @property
+    def log_mass(self) -> float:
+        """log Z; zero if nothing was seen."""
+        return 0.0 if is_missing(self.step.y) else self.stretch.log_norm(self.k)
+
+    @property
+    def log_kept(self) -> float:
+        """log of the predicted mass where the state lives."""
+        return self.stretch.log_norm(self.k) if is_missing(self.step.y) else 0.0
+
+    @property
+    def code(self) -> int:
+        """Whether the observation could be used."""
+        return usable(self.step.y)
+
+    def archived(self) -> "Scanned":
+        """As it is: laws are made of what the stretch has left."""
+        return self
+
+    def row(self, values: PlaneValues) -> Row:
+        """Its numbers, without its law."""
+        return self.stretch.row(self.k, values)
 
 
 def law_on(active: Active, h: float, depth: float) -> Law:
@@ -110,6 +153,10 @@ def active_of(values: PlaneValues, law: Law, h: float, target: float) -> Active 
     if law.is_flat:
         return None
     nodes = law.nodes
+    if _is_on(law, h):
+        place = np.zeros((len(nodes), AXES), np.int64)
+        place[:, AXES - _DIM :] = np.rint(nodes / h)
+        return Active(place, law.masses, law.shape, law.error, law.lost)
     cell = max((axis.high - axis.low) / axis.num for axis in law.axes)
     space = values.space
     beside = np.any((nodes < space.low + 2 * h) | (nodes > space.high - 2 * h), axis=1)
@@ -135,6 +182,18 @@ def active_of(values: PlaneValues, law: Law, h: float, target: float) -> Active 
     place[:, AXES - _DIM :] = again.place[keep] + first
     total = float(np.sum(masses[keep]))
     return Active(place, masses[keep] / total, again.shape[keep], again.error, law.lost)
+
+
+def _is_on(law: Law, h: float) -> bool:
+    """Whether the nodes of a law are those of a lattice."""
+    spacings = [(axis.high - axis.low) / axis.num for axis in law.axes]
+    places = np.array([axis.low / h for axis in law.axes])
+    return bool(
+        law.turn[0, 0] == 1
+        and not any(axis.drawn for axis in law.axes)
+        and np.max(np.abs(np.array(spacings) / h - 1)) < 1e-9
+        and np.max(np.abs(places - np.rint(places))) < 1e-6
+    )
 
 
 def run_sparse(
