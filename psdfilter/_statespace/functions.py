@@ -19,6 +19,7 @@ from jaxtyping import Array, Float, PyTree
 from .._checks import Numbers
 from .._density.psd import AbstractDensity
 from .noise import Noise, log_normal
+from .sameness import Same
 
 Inputs = PyTree  # any pytree of arrays, one row for each step
 Time = Array | np.ndarray | int | None  # a step, where one is needed
@@ -55,7 +56,12 @@ class AbstractFunction(eqx.Module):
 class Plain(AbstractFunction):
     """A Python function; the numbers it closes over are part of its code."""
 
-    fn: Callable[..., Any] = eqx.field(static=True)
+    program: Same = eqx.field(static=True)
+
+    @property
+    def fn(self) -> Callable[..., Any]:
+        """The function itself."""
+        return self.program.fn
 
     @property
     def keywords(self) -> Keywords:
@@ -89,7 +95,7 @@ def as_function(fn: Any) -> Any:
         return fn
     if isinstance(fn, eqx.Module):
         return Split(*eqx.partition(fn, eqx.is_array))
-    return Plain(fn)
+    return Plain(Same(fn))
 
 
 def signature_keywords(fn: Callable[..., object]) -> Keywords:

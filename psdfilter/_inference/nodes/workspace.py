@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._checks import is_traced
-from ..._statespace.functions import Inputs, Plain, Time
+from ..._statespace.functions import Inputs, Time
 from ..._statespace.model import StateSpaceModel
 from ..compiled import remembered
 from ..sizing.contraction import Structure
@@ -120,8 +120,8 @@ def _nothing(*_: object) -> float:
 def sensor_of(ssm: StateSpaceModel) -> StateSpaceModel:
     """The model without prior, transition and structure."""
     return StateSpaceModel(
-        log_prior=Plain(_nothing),
-        log_transition=Plain(_nothing),
+        log_prior=as_function(_nothing),
+        log_transition=as_function(_nothing),
         log_observation=ssm.log_observation,
         state_box=ssm.state_box,
         observation_box=ssm.observation_box,

@@ -39,6 +39,10 @@ _STRIP = 8
 DONE, MISSED, OUTSIDE, FULL, WIDE = 0, 1, 2, 3, 4
 
 
+# Functions that only compiled ones call need no way in from Python: half of their compilation.
+_inner = numba.njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
 class Tables(NamedTuple):
     """What the loop reads: values at the nodes of a region of the lattice, in C order.
 
@@ -141,7 +145,7 @@ class Scratch(NamedTuple):
     scalars: Float[np.ndarray, " 8"]
 
 
-@numba.njit(cache=True, inline="always")
+@_inner
 def _region_index(tables, k):  # pragma: no cover - compiled
     """Where a node is in the region; -1 if it is outside."""
     out = 0
@@ -153,7 +157,7 @@ def _region_index(tables, k):  # pragma: no cover - compiled
     return out
 
 
-@numba.njit(cache=True)
+@_inner
 def _window(active, tables, numbers, scratch):  # pragma: no cover - compiled
     """The nodes that old ones reach; why there are none, or DONE."""
     first, size, strides = scratch.window[0], scratch.window[1], scratch.window[2]
@@ -190,7 +194,7 @@ def _window(active, tables, numbers, scratch):  # pragma: no cover - compiled
     return DONE if cells <= scratch.total.size else WIDE
 
 
-@numba.njit(cache=True)
+@_inner
 def _fill(scratch, a, mean, reach, h):  # pragma: no cover - compiled
     """exp(-(h k - mean)^2 / 2) for all k within reach."""
     low = int(np.ceil((mean - reach) / h))
@@ -207,7 +211,7 @@ def _fill(scratch, a, mean, reach, h):  # pragma: no cover - compiled
     scratch.band[0, a], scratch.band[1, a] = low - scratch.window[0, a], count
 
 
-@numba.njit(cache=True)
+@_inner
 def _add(sums, scale, scratch):  # pragma: no cover - compiled
     """Add the kernel of one node, times a number, to sums on the window."""
     band, strides, weights = scratch.band, scratch.window[2], scratch.weights
@@ -226,7 +230,7 @@ def _add(sums, scale, scratch):  # pragma: no cover - compiled
                     part[n] += w2 * last[n]
 
 
-@numba.njit(cache=True)
+@_inner
 def _spread_rows(active, tables, numbers, scratch):  # pragma: no cover - compiled
     """The same for a table on a line."""
     for m in range(active.masses.size):
@@ -245,7 +249,7 @@ def _spread_rows(active, tables, numbers, scratch):  # pragma: no cover - compil
                 scratch.carried[n] += scale * row[n]
 
 
-@numba.njit(cache=True)
+@_inner
 def _spread(active, tables, numbers, scratch):  # pragma: no cover - compiled
     """Sums over old nodes on a window: by kinds of nodes, of errors carried, and of the rim."""
     d = numbers.axes
@@ -273,7 +277,7 @@ def _spread(active, tables, numbers, scratch):  # pragma: no cover - compiled
             _add(scratch.carried, 2.0**d * v * active.carried[m], scratch)
 
 
-@numba.njit(cache=True)
+@_inner
 def _log_g(row, r, y, logs, sensor):  # pragma: no cover - compiled
     """log G at a node, but for a constant."""
     if logs.shape[1] > 0:
@@ -286,7 +290,7 @@ def _log_g(row, r, y, logs, sensor):  # pragma: no cover - compiled
     return total
 
 
-@numba.njit(cache=True)
+@_inner
 def _weigh(row, y, seen, tables, scratch):  # pragma: no cover - compiled
     """p and p G on the window."""
     first, size = scratch.window[0], scratch.window[1]
@@ -325,7 +329,7 @@ def _weigh(row, y, seen, tables, scratch):  # pragma: no cover - compiled
     return most > 1e-250
 
 
-@numba.njit(cache=True)
+@_inner
 def _keep(row, y, seen, numbers, tables, scratch, state):  # pragma: no cover - compiled
     """The nodes that hold mass; how many."""
     active, new = state
@@ -384,7 +388,7 @@ def _keep(row, y, seen, numbers, tables, scratch, state):  # pragma: no cover - 
     return count
 
 
-@numba.njit(cache=True)
+@_inner
 def _differences(count, numbers, scratch, new, told, t):  # pragma: no cover - compiled
     """How far sums over lattices of twice and four times the spacing are off."""
     d, first, sums = numbers.axes, scratch.window[0], scratch.sums
@@ -420,7 +424,7 @@ def _differences(count, numbers, scratch, new, told, t):  # pragma: no cover - c
     told.halves[t] = halves
 
 
-@numba.njit(cache=True)
+@_inner
 def _share(fine, coarse):  # pragma: no cover - compiled
     """What the finest rule errs by, over the difference to the next: `rules.embedded_error`."""
     rho = min(fine, coarse) / max(coarse, 1e-290)
@@ -428,7 +432,7 @@ def _share(fine, coarse):  # pragma: no cover - compiled
     return max(ratio, LEAST_SHARE)
 
 
-@numba.njit(cache=True)
+@_inner
 def _line_sums(e, d, count, new, scratch):  # pragma: no cover - compiled
     """|all - every second|, and |every second - every fourth|, of sums along an axis, by strips."""
     axis, first, size = AXES - d + e, scratch.window[0], scratch.window[1]
@@ -458,7 +462,7 @@ def _line_sums(e, d, count, new, scratch):  # pragma: no cover - compiled
     return one, two
 
 
-@numba.njit(cache=True)
+@_inner
 def _errors(count, numbers, scratch, state, told, t):  # pragma: no cover - compiled
     """Errors of the step; whether they are small enough."""
     active, new, tables = state
@@ -493,7 +497,7 @@ def _errors(count, numbers, scratch, state, told, t):  # pragma: no cover - comp
     return local + sampling <= 2 * target and passed + local + sampling + lost <= numbers.total
 
 
-@numba.njit(cache=True)
+@_inner
 def _moments(count, numbers, new, told, t):  # pragma: no cover - compiled
     mean, covariance, h = told.mean[t], told.covariance[t], numbers.h
     for a in range(AXES - numbers.axes, AXES):
@@ -510,7 +514,7 @@ def _moments(count, numbers, new, told, t):  # pragma: no cover - compiled
             covariance[b, a] = total
 
 
-@numba.njit(cache=True)
+@_inner
 def _step(t, y, seen, state, numbers, scratch, told):  # pragma: no cover - compiled
     """One step; the number of nodes kept, or why there are none, negative."""
     active, new, tables = state

@@ -1,0 +1,102 @@
+"""When two functions of a user are the same program.
+
+Functions that are made anew, by a second call of `build()`, are other objects for Python and would
+be compiled again. They are the same program if their code is, and if all that it refers to is: then
+what was compiled for one serves the other.
+"""
+
+import builtins
+import dis
+import types
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import jax
+import numpy as np
+
+from .._checks import is_traced
+
+# Libraries whose functions depend on their arguments alone.
+_PURE = frozenset({"jax", "jaxlib", "numpy", "math", "cmath", "operator", "scipy", "numpyro"})
+_NUMBERS = (int, float, complex, bool, str, bytes, types.NoneType, types.EllipsisType)
+
+
+class _NotTheSame(Exception):
+    """Something that may change, or cannot be compared."""
+
+
+class Same:
+    """A function that is equal to others of the same code, constants and surroundings."""
+
+    def __init__(self, fn: Callable[..., Any]):
+        self.fn = fn
+        try:
+            self.key: Hashable = _of_function(fn, ())
+        except _NotTheSame:
+            self.key = id(fn)
+        self._hash = hash(self.key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and (self.fn is other.fn or self.key == other.key)
+
+    def __repr__(self) -> str:
+        return repr(self.fn)
+
+
+def _of_function(fn: object, above: tuple[object, ...]) -> Hashable:
+    if not isinstance(fn, types.FunctionType) or fn.__dict__ or len(above) > 8 or fn in above:
+        raise _NotTheSame
+    inside = (*above, fn)
+    outside = []
+    for name in sorted(_names(fn.__code__)):
+        if name in fn.__globals__:
+            outside.append((name, _of(fn.__globals__[name], inside)))
+        elif not hasattr(builtins, name):
+            raise _NotTheSame
+    cells = [_of(cell.cell_contents, inside) for cell in fn.__closure__ or ()]
+    defaults = [_of(value, inside) for value in fn.__defaults__ or ()]
+    more = [(name, _of(value, inside)) for name, value in (fn.__kwdefaults__ or {}).items()]
+    return fn.__code__, tuple(outside), tuple(cells), tuple(defaults), tuple(more)
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """Global names that code, and the functions made in it, look up."""
+    out = set()
+    for one in dis.get_instructions(code):
+        if one.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            out.add(str(one.argval))
+        elif one.opname in ("IMPORT_NAME", "STORE_GLOBAL"):
+            raise _NotTheSame
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            out |= _names(constant)
+    return out
+
+
+def _of(value: object, above: tuple[object, ...]) -> Hashable:
+    """What a value is told by; only of what cannot change without being another."""
+    if isinstance(value, float | complex):
+        return type(value), repr(value)
+    if isinstance(value, _NUMBERS):
+        return type(value), value
+    if isinstance(value, np.ndarray | np.generic | jax.Array):
+        if is_traced(value) or (isinstance(value, np.ndarray) and value.dtype.hasobject):
+            raise _NotTheSame
+        array = np.asarray(value)
+        return type(value), str(array.dtype), array.shape, array.tobytes()
+    if isinstance(value, tuple) and type(value) is tuple:
+        return tuple(_of(one, above) for one in value)
+    if isinstance(value, types.ModuleType) and value.__name__.split(".")[0] in _PURE:
+        return value.__name__
+    if isinstance(value, types.BuiltinFunctionType) or _is_pure(value):
+        return id(value)
+    return _of_function(value, above)
+
+
+def _is_pure(value: object) -> bool:
+    """Whether a function or a class belongs to a library whose functions are pure."""
+    module = getattr(value, "__module__", None)
+    return callable(value) and isinstance(module, str) and module.split(".")[0] in _PURE
