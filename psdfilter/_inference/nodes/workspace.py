@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._checks import is_traced
-from ..._statespace.functions import Inputs, Time
+from ..._statespace.functions import Inputs, Time, as_function
 from ..._statespace.model import StateSpaceModel
 from ..compiled import remembered
 from ..sizing.contraction import Structure

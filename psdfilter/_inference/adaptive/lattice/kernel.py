@@ -14,7 +14,7 @@ of its terms at the frequencies of the dual lattice, and half of each of these b
 2 h.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -40,7 +40,8 @@ DONE, MISSED, OUTSIDE, FULL, WIDE = 0, 1, 2, 3, 4
 
 
 # Functions that only compiled ones call need no way in from Python: half of their compilation.
-_inner = numba.njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+_OPTIONS: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+_inner = numba.njit(cache=True, **_OPTIONS)
 
 
 class Tables(NamedTuple):
