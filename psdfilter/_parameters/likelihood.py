@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from .._checks import Numbers, is_traced
+from .._frames.table import as_tables
 from .._inference.ability import Ability, NotOffered
 from .._inference.engine import AbstractEngine, Task
 from .._inference.learn import choose_engine
@@ -153,8 +154,8 @@ class Settings:
 
     def __init__(self, ys: Any, keywords: dict[str, Any]):
         """Keep the arguments of `likelihood`."""
-        self.ys, self.keywords = ys, keywords
-        self.several = are_several(ys)
+        self.ys, self.keywords = as_tables("ys", ys), keywords
+        self.several = are_several(self.ys)
 
     def each(self) -> list[tuple[Any, Any, Any]]:
         """ys, inputs and times of every series."""

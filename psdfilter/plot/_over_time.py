@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._checks import Numbers
+from .._inference.gridded import widened
 from .._inference.result import AbstractResult
 from ._axes import (
     BAND,
@@ -29,7 +30,6 @@ from ._limits import (
     limits_of_result,
     masses_over_time,
     values_on_line,
-    widened,
 )
 
 if TYPE_CHECKING:
