@@ -1,0 +1,1 @@
+"""The `psdfilter` command. Nothing here is imported before it is needed: `--help` knows no JAX."""
