@@ -14,7 +14,7 @@ PINS := pyproject.toml constraints.txt
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	--constraint constraints.txt --build-constraint constraints.txt
 # Every extra but `compare`, which has an environment of its own (`make peers`).
-EXTRAS := plot,frames,data,samplers
+EXTRAS := plot,frames,cli,data,samplers
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -23,9 +23,10 @@ EXTRAS := plot,frames,data,samplers
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
-demo: $(VENV)/.demo  ## Run the demonstration; pictures go to output/
+demo: $(VENV)/.demo  ## Filter, draw, and write a report; all goes to output/
 	$(BIN)/python examples/demo.py
 	$(BIN)/python examples/filter.py
+	$(BIN)/psdfilter demo --out output/report.html
 
 test: $(VENV)/.test  ## Run the fast tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests
@@ -86,7 +87,7 @@ $(VENV)/.pip:
 	touch $@
 
 $(VENV)/.demo: $(VENV)/.pip $(PINS)
-	$(INSTALL) --editable '.[plot]'
+	$(INSTALL) --editable '.[plot,cli]'
 	touch $@
 
 $(VENV)/.test: $(VENV)/.pip $(PINS)

@@ -3,6 +3,7 @@ from . import engines as engines
 from . import fitting as fitting
 from . import parameters as parameters
 from . import plot as plot
+from . import report as report
 from . import systems as systems
 from ._density.blocks import GaussianBlocks as GaussianBlocks
 from ._density.box import Box as Box

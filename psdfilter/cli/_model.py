@@ -63,7 +63,7 @@ class Named:
             )
         return made
 
-    def learn(self, values: Mapping[str, float], tol: float, engine: str, ys: Any) -> AbstractModel:
+    def learn(self, values: Mapping[str, float], tol: float, engine: str) -> AbstractModel:
         """The learned model."""
         if self.learned is not None:
             if values:
@@ -71,7 +71,7 @@ class Named:
             return self.learned
         ssm = self.state_space(values)
         try:
-            return learn(ssm, tol, engine=engine, ys=ys)
+            return learn(ssm, tol, engine=engine)
         except ValueError as error:
             raise ModelError(f"{self.name}: {error}") from error
 
@@ -113,7 +113,7 @@ def find_model(text: str, functions: str | None = None) -> Named:
         )
     family = known[text][1]
     if isinstance(family, System):
-        return _of_function(family.model, text, text)
+        return _of_function(family.model, text, inspect.getsource(family.model))
     return Named(text, family.build, family.start, family.bounds)
 
 
@@ -157,7 +157,8 @@ def _of_function(
     function: Callable[..., Any], name: str, text: str, module: ModuleType | None = None
 ) -> Named:
     """A family: its parameters are the keywords of a function, or one dict."""
-    parameters = list(inspect.signature(function).parameters.values())
+    given = inspect.signature(function).parameters.values()
+    parameters = [p for p in given if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     bounds = dict(getattr(module, "bounds", {}))
     required = [p.name for p in parameters if p.default is p.empty]
     if not required:

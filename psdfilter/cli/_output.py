@@ -91,7 +91,8 @@ def add_results(folder: Folder, result: AbstractResult, model: Any, form: tuple[
     data = result.to_xarray(grid=grid)
     if arrays == "zarr":
         _ = needed("zarr", "--arrays zarr", "cli")
-        folder.add("densities.zarr", lambda path: data.to_zarr(path, consolidated=False))
+        # Format 2: consolidated metadata, which readers look for first, are no standard in 3 yet.
+        folder.add("densities.zarr", lambda path: data.to_zarr(path, zarr_format=2))
     else:
         _ = needed("h5netcdf", "--arrays netcdf", "cli")
         folder.add("densities.nc", lambda path: data.to_netcdf(path, engine="h5netcdf"))

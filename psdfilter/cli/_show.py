@@ -14,7 +14,8 @@ from rich.text import Text
 from ._output import summary_frame
 
 _Made = TypeVar("_Made")
-_LAST = 5
+# Rows and columns that a terminal has room for; files have all of them.
+_LAST, _MOST_COLUMNS, _ENDS = 5, 6, ("_mean", "_q0.05", "_q0.95")
 
 
 class Screen:
@@ -55,7 +56,8 @@ class Screen:
             return
         self._out.print(Text(str(result)))
         frame = summary_frame(result)
-        shown = [c for c in frame.columns if not c.endswith(("_q0.5",)) and c != "code"]
+        kept = [c for c in frame.columns[1:] if c.startswith("observed_") or c.endswith(_ENDS)]
+        shown = [frame.columns[0], *kept[:_MOST_COLUMNS]]
         table = Table(title=f"last {min(_LAST, frame.height)} of {frame.height} rows")
         for column in shown:
             table.add_column(Text(column), justify="right")

@@ -3,15 +3,14 @@
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from .. import report
 from .._frames.delimited import Wanted
-from .._frames.read import read_table
 from .._frames.table import Table
 from .._inference.forecast import forecast
 from .._inference.model import AbstractModel
@@ -25,27 +24,11 @@ from ..systems import ALL
 from ._errors import ModelError
 from ._model import Named, find_model
 from ._output import Folder, add_results, replaced_whole
+from ._request import Request
 from ._show import Screen
 
-_Made = TypeVar("_Made")
-
-
-@dataclass(frozen=True)
-class Request:
-    """A command line, in the words of the library."""
-
-    data: str
-    wanted: Wanted
-    model: str
-    functions: str | None = None
-    values: Mapping[str, float] = field(default_factory=dict)
-    tol: float | None = None
-    engine: str = "auto"
-    first: str = "predict"
-    out: Path | None = None
-    form: tuple[str, str] = ("csv", "netcdf")
-    title: str | None = None
-    certificate: bool = False
+# Total variation error, unless --tol says otherwise.
+_TOL = 1e-3
 
 
 def start() -> None:
@@ -72,13 +55,12 @@ class Results:
         return next(r for r in (self.ahead, self.smooth, self.post) if r is not None)
 
 
-def run(request: Request, screen: Screen, kind: str, steps: int = 0) -> None:
+def run(request: Request, table: Table, screen: Screen, kind: str, steps: int = 0) -> None:
     """Filter, smooth, forecast or report a file of data."""
-    table = read_table(request.data, request.wanted)
     start()
     with _noted(screen):
         named = find_model(request.model, request.functions)
-        learned = screen.busy("learning", lambda: _learned(named, request, table))
+        learned = screen.busy("learning", lambda: _learned(named, request))
         results = _computed(request, screen, kind, learned, table, steps)
     if kind == "report":
         _write_report_only(request, screen, results, named)
@@ -88,10 +70,8 @@ def run(request: Request, screen: Screen, kind: str, steps: int = 0) -> None:
         _write_all(request, screen, results, named)
 
 
-def _learned(named: Named, request: Request, table: Table) -> AbstractModel:
-    del table
-    model = named.learn(request.values, request.tol or 1e-3, request.engine, None)
-    return model
+def _learned(named: Named, request: Request) -> AbstractModel:
+    return named.learn(request.values, request.tol or _TOL, request.engine)
 
 
 def _computed(
@@ -109,10 +89,13 @@ def _computed(
 
 
 def run_fit(
-    request: Request, screen: Screen, free: tuple[str, ...], limits: Mapping[str, Any]
+    request: Request,
+    table: Table,
+    screen: Screen,
+    free: tuple[str, ...],
+    limits: Mapping[str, Any],
 ) -> None:
     """Estimate parameters, and filter with them."""
-    table = read_table(request.data, request.wanted)
     start()
     with _noted(screen):
         named = find_model(request.model, request.functions)
@@ -164,10 +147,7 @@ def run_learn(request: Request, screen: Screen, target: Path) -> None:
     start()
     with _noted(screen):
         named = find_model(request.model, request.functions)
-        model = screen.busy(
-            "learning",
-            lambda: named.learn(request.values, request.tol or 1e-3, request.engine, None),
-        )
+        model = screen.busy("learning", lambda: _learned(named, request))
     screen.text(str(model.report))
     with replaced_whole(target) as path:
         save(path, model)
@@ -182,8 +162,8 @@ def run_demo(name: str, num: int, seed: int, out: Path, screen: Screen) -> None:
     system = ALL[name]
     ys = np.asarray(system.simulate(seed, num)[1])
     with _noted(screen):
-        named = Named(name, lambda theta: system(**theta), {}, text=None)
-        model = screen.busy("learning", lambda: named.learn({}, 1e-3, "auto", None))
+        named = find_model(name)
+        model = screen.busy("learning", lambda: named.learn({}, _TOL, "auto"))
         post = screen.busy(f"filtering {num} steps", lambda: run_filter(model, ys))
         results = Results(post)
         results.smooth = screen.busy("smoothing", lambda: run_smoother(model, ys))

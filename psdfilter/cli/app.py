@@ -100,8 +100,8 @@ def _number(name: str, text: str) -> float:
         raise typer.BadParameter(f"must be a number, got {text!r}", param_hint=name) from None
 
 
-def _request(options: dict[str, Any]) -> dict[str, Any]:
-    """The options that all commands share, in the words of `Request`."""
+def _request(options: dict[str, Any]) -> Any:
+    """The options that all commands share, as a `Request`."""
     decimal = _choice("--decimal", options["decimal"], (".", ","))
     mark = options["delimiter"]
     if mark is not None and len(mark.encode().decode("unicode_escape")) != 1:
@@ -111,8 +111,9 @@ def _request(options: dict[str, Any]) -> dict[str, Any]:
         raise typer.BadParameter(f"must lie in (0, 2), got {tol}", param_hint="--tol")
     values = _pairs("--set", options["set_"])
     from psdfilter._frames.delimited import Wanted
+    from psdfilter.cli._request import Request
 
-    return {
+    parts = {
         "data": options["data"],
         "wanted": Wanted(
             columns=tuple(options["column"] or ()),
@@ -138,15 +139,24 @@ def _request(options: dict[str, Any]) -> dict[str, Any]:
         "title": options["title"],
         "certificate": options.get("certificate", False),
     }
+    return Request(**parts)
 
 
 def _run(kind: str, options: dict[str, Any], steps: int = 0) -> None:
-    shared = _request(options)
-    from psdfilter.cli._show import Screen
-    from psdfilter.cli._work import Request, run
-
+    request = _request(options)
     with exits():
-        run(Request(**shared), Screen(options["quiet"]), kind, steps)
+        table = _table(request)
+        from psdfilter.cli._show import Screen
+        from psdfilter.cli._work import run
+
+        run(request, table, Screen(options["quiet"]), kind, steps)
+
+
+def _table(request: Any) -> Any:
+    """The data, before anything heavy is imported: what is wrong with them is said at once."""
+    from psdfilter._frames.read import read_table
+
+    return read_table(request.data, request.wanted)
 
 
 @app.command("filter", rich_help_panel=_DATA)
@@ -311,12 +321,13 @@ def fit(
     psdfilter fit data.csv -m model.py:build -c y --bound q=0: -o results/
     """
     options = dict(locals())
-    shared, limits = _request(options), _bounds(bound)
-    from psdfilter.cli._show import Screen
-    from psdfilter.cli._work import Request, run_fit
-
+    request, limits = _request(options), _bounds(bound)
     with exits():
-        run_fit(Request(**shared), Screen(quiet), tuple(free or ()), limits)
+        table = _table(request)
+        from psdfilter.cli._show import Screen
+        from psdfilter.cli._work import run_fit
+
+        run_fit(request, table, Screen(quiet), tuple(free or ()), limits)
 
 
 def _bounds(given: list[str] | None) -> dict[str, tuple[float | None, float | None]]:
@@ -345,8 +356,9 @@ def learn(
     """
     values = {k: _number("--set", v) for k, v in _pairs("--set", set_).items()}
     from psdfilter._frames.delimited import Wanted
+    from psdfilter.cli._request import Request
     from psdfilter.cli._show import Screen
-    from psdfilter.cli._work import Request, run_learn
+    from psdfilter.cli._work import run_learn
 
     with exits():
         asked = Request("", Wanted(), model, values=values, tol=tol, engine=engine)

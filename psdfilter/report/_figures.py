@@ -19,7 +19,7 @@ _BINS = 20
 
 def escaped(text: str) -> str:
     """Text that Plotly shows as it is: it would read tags in it."""
-    return html.escape(str(text), quote=True)
+    return html.escape(str(text), quote=False)
 
 
 def faint(colour: str, share: float) -> str:
