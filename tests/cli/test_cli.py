@@ -119,13 +119,20 @@ def test_smooth_and_report(place):
 
 
 def test_fit_finds_the_maximum_of_the_kalman_likelihood(place):
-    words = ["data.csv", "-m", "model.py:build", "-c", "y", "-o", "fitted", "--free", "q"]
+    rng, x, ys = np.random.default_rng(5), 0.0, []
+    for _ in range(40):
+        x = 0.9 * x + rng.normal()
+        ys.append(x + 0.6 * rng.normal())
+    (place / "long.csv").write_text("y\n" + "".join(f"{y!r}\n" for y in map(float, ys)))
+    words = ["long.csv", "-m", "model.py:build", "-c", "y", "-o", "fitted", "--free", "q"]
     out = run("fit", *words, "--set", "r=0.4", "--bound", "q=0.01:5")
     assert "std err" in out.stdout
 
     def minus_log(q):
         one = np.ones((1, 1))
-        return -kalman(YS[:, None], Matrices(0.9 * one, [q], one, np.array([0.4]), one))[2].sum()
+        return -kalman(np.array(ys)[:, None], Matrices(0.9 * one, [q], one, np.array([0.4]), one))[
+            2
+        ].sum()
 
     q = minimize_scalar(minus_log, bounds=(0.01, 5.0), options={"xatol": 1e-10}).x
     curvature = (minus_log(q + 1e-3) - 2 * minus_log(q) + minus_log(q - 1e-3)) / 1e-6

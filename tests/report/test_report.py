@@ -72,6 +72,7 @@ def opened(browser, page_path):
         tab.wait_for_function("document.documentElement.dataset.ready === 'yes'", timeout=60_000)
         return tab
 
+    page.said = said
     yield page
     for context in contexts:
         context.close()
@@ -160,6 +161,7 @@ def test_hostile_names_stay_text(opened):
         "document.body.append(s)"
     )
     assert tab.evaluate("window.hacked") is None
+    assert "Content Security Policy" in opened.said.pop()
 
 
 def test_no_script_of_a_stranger_is_in_the_file(page_path):
