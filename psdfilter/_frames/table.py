@@ -9,6 +9,9 @@ import numpy as np
 
 from .labels import Labels
 
+# A frame of pandas, polars or xarray, or a `Table`: nothing is imported for the sake of types.
+Frame = Any
+
 
 @dataclass(frozen=True)
 class Table:

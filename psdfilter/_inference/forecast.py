@@ -87,5 +87,5 @@ def forecast(
         rows=rows,
         log_kept=out.log_kept,
         codes=out.codes,
-        labels=labels,
+        called=labels,
     )

@@ -32,7 +32,7 @@ def density_on_line(
 
 
 def masses_on_cells(
-    laws: AbstractLaws, shape: tuple[int, int], coordinate: int, edges: np.ndarray
+    laws: AbstractLaws, shape: tuple[int, ...], coordinate: int, edges: np.ndarray
 ) -> np.ndarray:
     """Mass between neighbouring edges of one coordinate, divided by their distance, (T, k)."""
     below = []
@@ -45,7 +45,7 @@ def masses_on_cells(
 
 
 def marginal_densities(
-    laws: AbstractLaws, shape: tuple[int, int], num: int, rows: np.ndarray | None = None
+    laws: AbstractLaws, shape: tuple[int, ...], num: int, rows: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Points (d, num) where nearly all mass is, and the density of each coordinate (t, d, num).
 

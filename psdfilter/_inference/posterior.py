@@ -33,7 +33,12 @@ class Observations(AbstractGiven):
     given: AbstractLaws
     leak: Float[Array, " k"]
     at: Int[Array, " k"]
-    labels: Labels | None = eqx.field(static=True, default=None)
+    called: Labels | None = eqx.field(static=True, default=None)
+
+    @property
+    def labels(self) -> Labels | None:
+        """What a data frame called rows and columns."""
+        return self.called
 
     @property
     def given_names(self) -> tuple[str, ...]:
@@ -77,7 +82,12 @@ class Posterior(AbstractResult):
     model: AbstractModel
     series: Series
     trace: Trace
-    labels: Labels | None = eqx.field(static=True, default=None)
+    called: Labels | None = eqx.field(static=True, default=None)
+
+    @property
+    def labels(self) -> Labels | None:
+        """What a data frame called rows and columns."""
+        return self.called
 
     @property
     def given_names(self) -> None:
@@ -338,7 +348,12 @@ class Forecast(AbstractGiven):
     rows: Inputs
     log_kept: Float[Array, " k"]
     codes: Int[Array, " k"]
-    labels: Labels | None = eqx.field(static=True, default=None)
+    called: Labels | None = eqx.field(static=True, default=None)
+
+    @property
+    def labels(self) -> Labels | None:
+        """What a data frame called rows and columns."""
+        return self.called
 
     @property
     def given_names(self) -> None:

@@ -57,7 +57,10 @@ class AbstractResult(eqx.Module):
     def times(self) -> Array:
         """When the laws are those of, in transitions from the prior, (T,)."""
 
-    labels: eqx.AbstractVar[Labels | None]  # what a data frame called rows and columns
+    @property
+    @abstractmethod
+    def labels(self) -> Labels | None:
+        """What a data frame called rows and columns."""
 
     @property
     @abstractmethod

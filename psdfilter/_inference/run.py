@@ -8,7 +8,7 @@ from jaxtyping import Array, Int
 from .. import _results
 from .._checks import Numbers, is_concrete
 from .._frames.labels import Labels
-from .._frames.table import as_table, labels_of
+from .._frames.table import Frame, as_table, labels_of
 from .._statespace.model import Inputs
 from .ability import Ability
 from .model import AbstractModel
@@ -23,7 +23,7 @@ _FATAL = (_results.NO_MASS, _results.BAD_OBSERVATION, _results.SINGULAR)
 
 def run_filter(
     model: AbstractModel,
-    ys: Numbers,
+    ys: Numbers | Frame,
     *,
     first: str = "predict",
     inputs: Inputs = None,
@@ -53,7 +53,7 @@ def run_filter(
 
 
 def series_for(
-    model: AbstractModel, ys: Numbers, first: str, inputs: Inputs, times: Numbers | None
+    model: AbstractModel, ys: Numbers | Frame, first: str, inputs: Inputs, times: Numbers | None
 ) -> Series:
     """The series, checked, if the model can take it."""
     known = as_model(model)

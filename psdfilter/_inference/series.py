@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._checks import Numbers, is_concrete, require_x64
-from .._frames.table import bare, bare_inputs
+from .._frames.table import Frame, bare, bare_inputs
 from .._statespace.model import Inputs
 
 
@@ -45,7 +45,7 @@ class Series:
 
 
 def as_series(
-    ys: Numbers,
+    ys: Numbers | Frame,
     num_observed: int | None,
     *,
     first: str = "predict",

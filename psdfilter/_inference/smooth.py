@@ -3,7 +3,7 @@
 import numpy as np
 
 from .._checks import Numbers, as_count, is_concrete
-from .._frames.table import as_table, labels_of
+from .._frames.table import Frame, as_table, labels_of
 from .._statespace.model import Inputs
 from .ability import Ability
 from .model import AbstractModel
@@ -15,7 +15,7 @@ from .trace import Moments
 
 def run_smoother(
     model: AbstractModel,
-    ys: Numbers,
+    ys: Numbers | Frame,
     *,
     first: str = "predict",
     inputs: Inputs = None,

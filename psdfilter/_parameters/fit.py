@@ -11,6 +11,7 @@ import scipy.stats
 from jaxtyping import Array, Float
 
 from .._checks import Numbers, as_count
+from .._frames.table import Frame
 from .._inference.engine import AbstractEngine
 from .._inference.posterior import Posterior
 from .._learning.progress import Bar
@@ -123,7 +124,7 @@ class Fit(eqx.Module):
 def fit(
     build: Build,
     theta0: Theta,
-    ys: Numbers | Sequence[Numbers],
+    ys: Numbers | Frame | Sequence[Numbers | Frame],
     *,
     bounds: Bounds | None = None,
     log_prior: LogPrior = None,

@@ -30,5 +30,5 @@ def exits() -> Iterator[None]:
 
 
 def _leave(message: str, code: int) -> None:
-    sys.stderr.write(f"error: {message}\n")
+    _ = sys.stderr.write(f"error: {message}\n")
     raise SystemExit(code) from None

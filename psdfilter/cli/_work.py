@@ -78,11 +78,13 @@ def _computed(
     request: Request, screen: Screen, kind: str, model: AbstractModel, table: Table, steps: int
 ) -> Results:
     rows = f"{len(table)} rows"
-    how = {"first": request.first}
-    post = screen.busy(f"filtering {rows}", lambda: run_filter(model, table, **how))
+    first = request.first
+    post = screen.busy(f"filtering {rows}", lambda: run_filter(model, table, first=first))
     results = Results(post)
     if kind in ("smooth", "report"):
-        results.smooth = screen.busy(f"smoothing {rows}", lambda: run_smoother(model, table, **how))
+        results.smooth = screen.busy(
+            f"smoothing {rows}", lambda: run_smoother(model, table, first=first)
+        )
     if kind == "forecast" or (kind == "report" and steps):
         results.ahead = screen.busy("forecasting", lambda: forecast(post.model, post, steps))
     return results
@@ -110,7 +112,7 @@ def run_fit(
         estimate = fit(
             build,
             theta0,
-            table,  # pyright: ignore[reportArgumentType]
+            table,
             bounds=bounds or None,
             tol=request.tol,
             first=request.first,

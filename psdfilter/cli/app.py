@@ -236,11 +236,11 @@ def fit(
     options = dict(locals())
     request, limits = request_of(options), bounds_of(bound)
     with exits():
-        table = _table(request)
+        read = _table(request)
         from psdfilter.cli._show import Screen
         from psdfilter.cli._work import run_fit
 
-        run_fit(request, table, Screen(quiet), tuple(free or ()), limits)
+        run_fit(request, read, Screen(quiet), tuple(free or ()), limits)
 
 
 @app.command(rich_help_panel=_MODEL)

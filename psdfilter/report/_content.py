@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
 from .._frames.out import state_names
 from .._inference.gridded import marginal_densities
@@ -150,10 +151,12 @@ def _seen(post: Posterior, rows: np.ndarray, lost: dict[str, str]) -> Seen:
 
     bands = attempt("predictive bands", lost, predicted)
     pit = attempt("PIT and residuals", lost, lambda: np.asarray(post.pit)[rows])
-    residuals = None if pit is None else np.asarray(post.residuals)[rows]
-    pit = None if pit is None else pit.reshape(len(rows), -1)
-    residuals = None if residuals is None else residuals.reshape(len(rows), -1)
-    return Seen(values, bands, pit, residuals)
+    if pit is None:
+        return Seen(values, bands, None, None)
+    pit = pit.reshape(len(rows), -1)
+    # As `post.residuals`, which would compute `post.pit` once more.
+    tiny = np.finfo(float).eps
+    return Seen(values, bands, pit, ndtri(np.clip(pit, tiny, 1 - tiny)))
 
 
 def _observed_ahead(ahead: Forecast | None) -> Laws | None:
