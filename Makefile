@@ -58,8 +58,9 @@ format: $(VENV)/.dev  ## Put the code into shape
 docs: $(VENV)/.dev  ## Build the documentation into site/; a warning is an error
 	$(BIN)/zensical build --clean --strict
 
-gallery: $(VENV)/.dev  ## Run the programs of the gallery and write their pages anew
+gallery: $(VENV)/.dev  ## Run the code of gallery, home page and quickstart; write what it prints
 	$(BIN)/python examples/build_gallery.py
+	$(BIN)/python examples/show_output.py
 
 serve: $(VENV)/.dev  ## Show the documentation while writing it
 	$(BIN)/zensical serve

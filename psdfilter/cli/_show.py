@@ -60,7 +60,7 @@ class Screen:
         shown = [frame.columns[0], *kept[:_MOST_COLUMNS]]
         table = Table(title=f"last {min(_LAST, frame.height)} of {frame.height} rows")
         for column in shown:
-            table.add_column(Text(column), justify="right")
+            table.add_column(Text(_heading(column)), justify="right")
         for row in frame.select(shown).tail(_LAST).iter_rows():
             table.add_row(*(Text(_cell(value)) for value in row))
         self._out.print(table)
@@ -85,6 +85,16 @@ class Screen:
         if not self._quiet:
             for path in sorted(paths, key=lambda p: (p.name == "report.html", p.name)):
                 self._out.print(Text(f"wrote {path}"), soft_wrap=True)
+
+
+def _heading(column: str) -> str:
+    """Of a column of the summary, with spaces where a narrow screen may break it."""
+    if column.startswith("observed_"):
+        return f"{column.removeprefix('observed_')} observed"
+    for end, words in (("_mean", "mean"), ("_q0.05", "5%"), ("_q0.95", "95%")):
+        if column.endswith(end):
+            return f"{column.removesuffix(end)} {words}"
+    return column
 
 
 def _cell(value: object) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # Blue, vermilion, green and purple of Okabe and Ito: colour-blind eyes tell them apart too.
 BAND, LINE, TRUTH, DATA = "#9ecae1", "#0072b2", "#d55e00", "#525252"
 OTHERS = (LINE, "#009e73", "#cc79a7", "#e69f00", "#56b4e9", DATA)
-HEAT = "Blues"
+HEAT, ON_HEAT = "Blues", "#e69f00"
 
 
 def pyplot() -> "ModuleType":

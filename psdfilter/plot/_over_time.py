@@ -16,6 +16,7 @@ from ._axes import (
     DATA,
     HEAT,
     LINE,
+    ON_HEAT,
     TRUTH,
     axes_for,
     coordinate_of,
@@ -89,8 +90,8 @@ def over_time(
     image.set_edgecolor("face")
     if mass is not None:
         lower, upper = (np.asarray(end)[:, i] for end in result.interval(mass))
-        ax.plot(at, lower, color=LINE, lw=0.9, label=f"{mass:.0%} interval")
-        ax.plot(at, upper, color=LINE, lw=0.9)
+        ax.plot(at, lower, color=ON_HEAT, lw=1.1, label=f"{mass:.0%} interval")
+        ax.plot(at, upper, color=ON_HEAT, lw=1.1)
     if seen is not None:
         ax.plot(at, seen, "x", color=DATA, ms=4, mew=0.9, label="observed")
     if states is not None:

@@ -103,6 +103,7 @@ def _density(content: Content, i: int) -> Any:
             name="90% interval",
             showlegend=shown,
         )
+    figure.update_yaxes(range=_window(content, i))
     cursor = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "line": {"color": OUTSIDE}}
     return figure.update_layout(shapes=[{**cursor, "x0": at[0], "x1": at[0]}])
 
@@ -130,7 +131,18 @@ def _moment(content: Content, i: int) -> Any:
         for laws in (content.filtered, content.smoothed)
         if laws is not None and laws.densities is not None
     )
+    figure.update_yaxes(range=_window(content, i))
     return figure.update_xaxes(range=[0, 1.05 * largest])
+
+
+def _window(content: Content, i: int) -> list[float]:
+    """One axis for the densities of filter and smoother, over time and at a moment."""
+    points = [
+        laws.points[i]
+        for laws in (content.filtered, content.smoothed)
+        if laws is not None and laws.points is not None
+    ]
+    return [float(min(p[0] for p in points)), float(max(p[-1] for p in points))]
 
 
 def _states(content: Content, i: int) -> Any:

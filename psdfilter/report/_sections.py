@@ -114,7 +114,8 @@ def _summary(content: Content, words: Words) -> str:
         "tolerance": f"{content.tol:.1g}",
     }
     if content.errors is not None:
-        facts["largest error estimate"] = f"{float(np.max(content.errors)):.1e}"
+        largest = float(np.max(content.errors))
+        facts["largest error estimate"] = f"{largest:.1e}" if largest else "exact"
     cards = "".join(
         f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in facts.items()
     )
