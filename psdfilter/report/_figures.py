@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from .._frames.out import needed
 from ._content import Content, Laws
@@ -247,7 +247,7 @@ def _residuals(content: Content, values: np.ndarray) -> Any:
 
 def _normal(values: np.ndarray) -> Any:
     kept = np.sort(values[np.isfinite(values)])
-    wanted = norm.ppf((np.arange(len(kept)) + 0.5) / max(1, len(kept)))
+    wanted = ndtri((np.arange(len(kept)) + 0.5) / max(1, len(kept)))
     figure = _figure("normal quantile", "residual", hovermode="closest")
     marker = {"color": FILTER, "size": 5}
     figure.add_scatter(x=wanted, y=kept, mode="markers", marker=marker, name="residuals")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
@@ -275,6 +276,15 @@ def test_bad_data_are_refused_before_jax_is_loaded(tmp_path):
 def test_importing_the_package_is_quick():
     code = "import time; t = time.process_time(); import psdfilter; print(time.process_time() - t)"
     assert min(float(python(code)) for _ in range(3)) < 0.15
+
+
+def test_a_scope_of_float64_would_not_hold():
+    """Why there is a function and no scope: results leave it, and are rounded outside."""
+    with jax.enable_x64(False):
+        with jax.enable_x64(True):
+            inside = jax.numpy.ones(2)
+        assert inside.dtype == "float64"
+        assert (2.0 * inside).dtype == "float32"
 
 
 def test_one_line_for_float64_and_one_for_the_cache(tmp_path):
