@@ -320,8 +320,3 @@ def _main(
 
         typer.echo(f"psdfilter {__version__}")
         raise typer.Exit
-
-
-def main() -> None:
-    """The entry point of the command."""
-    app()

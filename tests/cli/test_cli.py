@@ -278,13 +278,45 @@ def test_importing_the_package_is_quick():
     assert min(float(python(code)) for _ in range(3)) < 0.15
 
 
+def test_without_its_packages_the_command_says_what_to_install():
+    code = "import sys; sys.modules['typer'] = None\nfrom psdfilter.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(psd.__file__).parents[1])},
+    )
+    assert done.returncode == 1
+    assert "pip install 'psdfilter[cli]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_demo_ends_by_naming_its_report(place):
+    out = run("demo", "linear_1d", "--steps", "12")
+    assert out.stdout.splitlines()[-1] == "wrote output/report.html"
+    assert "linear-Gaussian in 1 dimensions" in Path("output/report.html").read_text("utf-8")
+    assert "did you mean" not in run("demo", "nothing", code=4).output
+
+
+def test_data_from_the_standard_input(place):
+    data = Path("data.csv").read_bytes()
+    words = ["filter", "-", "-m", "model.py:ssm", "-c", "y", "-t", "date"]
+    done = CliRunner().invoke(app, words, input=data)
+    assert done.exit_code == 0, done.output
+    assert "last 5 of 10 rows" in done.stdout
+    assert CliRunner().invoke(app, words, input=b"y\n").exit_code == 3
+
+
 def test_a_scope_of_float64_would_not_hold():
     """Why there is a function and no scope: results leave it, and are rounded outside."""
     with jax.enable_x64(False):
         with jax.enable_x64(True):
             inside = jax.numpy.ones(2)
         assert inside.dtype == "float64"
-        assert (2.0 * inside).dtype == "float32"
+        with pytest.warns(UserWarning, match="float64"):
+            assert (2.0 * inside).dtype == "float32"
 
 
 def test_one_line_for_float64_and_one_for_the_cache(tmp_path):
