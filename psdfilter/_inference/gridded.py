@@ -31,17 +31,23 @@ def density_on_line(
     return x, np.stack([np.asarray(laws.density(int(t))(points)) for t in rows])
 
 
-def masses_on_cells(
-    laws: AbstractLaws, shape: tuple[int, ...], coordinate: int, edges: np.ndarray
-) -> np.ndarray:
-    """Mass between neighbouring edges of one coordinate, divided by their distance, (T, k)."""
-    below = []
-    for edge in edges:
-        points = jnp.full(shape, float(edge))
-        below.append(np.asarray(laws.cdfs(points))[:, coordinate])
+def masses_on_cells(laws: AbstractLaws, shape: tuple[int, ...], edges: np.ndarray) -> np.ndarray:
+    """Mass between edges (d, k) of each coordinate, divided by their distance, (T, d, k-1)."""
+    below = [
+        np.asarray(laws.cdfs(jnp.broadcast_to(jnp.asarray(points), shape))) for points in edges.T
+    ]
     # Differences of equal numbers may be rounded to less than nothing.
-    masses = np.maximum(np.diff(np.stack(below, axis=1), axis=1), 0.0)
-    return masses / np.diff(edges)
+    masses = np.maximum(np.diff(np.stack(below, axis=-1), axis=-1), 0.0)
+    return masses / np.diff(edges, axis=1)
+
+
+def density_on_plane(
+    laws: AbstractLaws, num: int, rows: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Points (2, num) of axes that hold nearly all mass, and joint densities there, (t, n, n)."""
+    axes = np.stack([np.linspace(low, high, num) for low, high in limits_of_laws(laws)])
+    points = np.stack(np.meshgrid(axes[0], axes[1], indexing="ij"), axis=-1)
+    return axes, np.stack([np.asarray(laws.density(int(t))(points)) for t in rows])
 
 
 def marginal_densities(
@@ -61,9 +67,6 @@ def marginal_densities(
             pass
         else:
             return x[None], values[:, None]
-    points, densities = [], []
-    for i, window in enumerate(windows):
-        edges = np.linspace(window[0], window[1], num + 1)
-        points.append(0.5 * (edges[1:] + edges[:-1]))
-        densities.append(masses_on_cells(laws, shape, i, edges)[chosen])
-    return np.stack(points), np.stack(densities, axis=1)
+    edges = np.stack([np.linspace(low, high, num + 1) for low, high in windows])
+    middles = 0.5 * (edges[:, 1:] + edges[:, :-1])
+    return middles, masses_on_cells(laws, shape, edges)[chosen]

@@ -68,7 +68,9 @@ def values_on_plane(
 
 def masses_over_time(result: AbstractResult, coordinate: int, edges: np.ndarray) -> np.ndarray:
     """Mass between neighbouring edges of one coordinate, divided by their distance, (T, k)."""
-    return masses_on_cells(result.laws, result.mean.shape, coordinate, edges)
+    shape = result.mean.shape
+    every = np.broadcast_to(edges, (shape[1], len(edges)))
+    return masses_on_cells(result.laws, shape, every)[:, coordinate]
 
 
 def levels_of(values: np.ndarray, masses: tuple[float, ...]) -> np.ndarray:

@@ -8,12 +8,14 @@ import numpy as np
 from scipy.special import ndtri
 
 from .._frames.out import state_names
-from .._inference.gridded import marginal_densities
+from .._inference.gridded import density_on_plane, marginal_densities
 from .._inference.posterior import Forecast, Posterior, Smoothed
 from .._inference.result import AbstractResult
 
 # Times that a heat map has room for, and points of lines that a page carries easily.
 _MOST_COLUMNS, _MOST_POINTS, _GRID = 240, 4000, 121
+# Of states in the plane, whose joint densities are a picture for each time.
+_MOST_PICTURES, _PLANE_GRID = 80, 45
 # Quantiles of states, and of forecasts and observations.
 LEVELS = (0.025, 0.05, 0.25, 0.5, 0.75, 0.95, 0.975)
 
@@ -57,6 +59,7 @@ class Content:
         columns: which of the shown rows have densities.
         num: number of rows, shown or not.
         lost: why something is not there, by what it is.
+        joint: of states in the plane, points of the axes and joint densities, (c, n, n).
     """
 
     times: list[Any]
@@ -75,6 +78,7 @@ class Content:
     errors: np.ndarray | None
     tol: float
     lost: dict[str, str]
+    joint: tuple[np.ndarray, np.ndarray] | None = None
 
 
 def collect(
@@ -83,11 +87,15 @@ def collect(
     """The numbers of a filter, and of a smoother and a forecast if there are."""
     num, dim = post.mean.shape
     rows = _spread(num, _MOST_POINTS)
-    columns = _spread(len(rows), _MOST_COLUMNS)
+    columns = _spread(len(rows), _MOST_PICTURES if dim == 2 else _MOST_COLUMNS)
     lost: dict[str, str] = {}
     at, name = _times(post, ahead)
     later = attempt("the law of y in the forecast", lost, lambda: _observed_ahead(ahead))
     observed = observed_names(post)
+
+    def joint() -> tuple[np.ndarray, np.ndarray]:
+        return density_on_plane(post.laws, _PLANE_GRID, rows[columns])
+
     errors = attempt("error estimates", lost, lambda: np.asarray(post.error_estimates)[rows])
     return Content(
         times=[at[0][row] for row in rows],
@@ -106,6 +114,7 @@ def collect(
         errors=errors,
         tol=post.model.tol,
         lost=lost,
+        joint=None if dim != 2 else attempt("joint densities", lost, joint),
     )
 
 

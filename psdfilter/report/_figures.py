@@ -38,6 +38,8 @@ def figures(content: Content) -> dict[str, list[Any]]:
         "observations": [_observations(content, j) for j in columns],
         "likelihoods": [_likelihoods(content)],
     }
+    if content.joint is not None:
+        made["joint"] = [_joint(content)]
     pit, residuals = content.seen.pit, content.seen.residuals
     if pit is not None and residuals is not None and np.isfinite(pit).any():
         own = range(pit.shape[1])
@@ -133,6 +135,14 @@ def _moment(content: Content, i: int) -> Any:
     )
     figure.update_yaxes(range=_window(content, i))
     return figure.update_xaxes(range=[0, 1.05 * largest])
+
+
+def _joint(content: Content) -> Any:
+    assert content.joint is not None
+    axes, densities = content.joint
+    figure = _figure(content.names[0], content.names[1], hovermode="closest")
+    shown = np.sqrt(densities[0].T).astype(np.float32)
+    return figure.add_heatmap(x=axes[0], y=axes[1], z=shown, showscale=False, hoverinfo="skip")
 
 
 def _window(content: Content, i: int) -> list[float]:

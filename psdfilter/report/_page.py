@@ -46,6 +46,9 @@ def render(
         "timeName": content.time_name,
         "moments": [_moments(content, i) for i in range(len(content.names))],
     }
+    if content.joint is not None:
+        shown = np.sqrt(content.joint[1].transpose(0, 2, 1))
+        data["joint"] = [[_short(row, 4) for row in each] for each in shown]
     parts = sections(content, words, set(made))
     library = import_module("plotly.offline").get_plotlyjs()
     program = _resource("page.js")
@@ -87,9 +90,9 @@ def _moments(content: Content, i: int) -> dict[str, Any]:
     }
 
 
-def _short(values: np.ndarray) -> list[float | None]:
+def _short(values: np.ndarray, digits: int = 7) -> list[float | None]:
     """Seven digits are plenty for the eye."""
-    return [float(f"{value:.7g}") if np.isfinite(value) else None for value in values]
+    return [float(f"{value:.{digits}g}") if np.isfinite(value) else None for value in values]
 
 
 def _subtitle(content: Content) -> str:

@@ -43,7 +43,7 @@ def sections(content: Content, words: Words, made: set[str]) -> list[Part]:
     """All sections that have something to show."""
     parts = [
         ("summary", "Summary", _summary(content, words)),
-        ("density", "Density over time", _density(content)),
+        ("density", "Density over time", _density(content, made)),
         ("states", "States", _states(content)),
         ("observations", "Observations", _observations(content)),
         ("checks", "Model checks", _checks(content, made)),
@@ -144,7 +144,7 @@ def _warnings(content: Content, words: Words) -> str:
     )
 
 
-def _density(content: Content) -> str:
+def _density(content: Content, made: set[str]) -> str:
     last = len(content.columns) - 1
     thinned = ""
     if len(content.columns) < content.num:
@@ -159,7 +159,10 @@ def _density(content: Content) -> str:
     )
     left = "Filtered density over time; darker (in the dark, brighter) is more likely." + thinned
     right = "The density at the time of the slider."
-    return f'{controls}<div class="pair">{_figure("density", left)}{_figure("moment", right)}</div>'
+    text = f'{controls}<div class="pair">{_figure("density", left)}{_figure("moment", right)}</div>'
+    if "joint" in made:
+        text += _figure("joint", "The joint filtered density at the time of the slider.")
+    return text + _lost(content, "joint densities")
 
 
 def _states(content: Content) -> str:

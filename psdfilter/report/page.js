@@ -58,6 +58,7 @@
     byId("said").textContent = text;
     const curves = laws.densities.map((each) => each[moment]);
     Plotly.restyle("plot-moment", { x: curves });
+    if (data.joint) { Plotly.restyle("plot-joint", { z: [data.joint[moment]] }); }
     Plotly.relayout("plot-density", { "shapes[0].x0": at, "shapes[0].x1": at });
   }
 

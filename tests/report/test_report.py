@@ -133,6 +133,10 @@ def test_the_slider_moves_by_keyboard_and_shows_that_moment(opened, results):
     y = numbers(tab, "moment", 1, "y")
     z = (y - float(smooth.mean[12, 0])) / np.sqrt(float(smooth.covariance[12, 0, 0]))
     assert np.argmax(numbers(tab, "moment", 1, "x")) == np.argmin(np.abs(z))
+    joint = np.array(tab.evaluate("document.getElementById('plot-joint')._fullData[0].z"))
+    axes = [numbers(tab, "joint", 0, axis) for axis in ("x", "y")]
+    points = np.stack(np.meshgrid(*axes, indexing="xy"), axis=-1)
+    np.testing.assert_allclose(joint**2, post.density(12)(points), rtol=2e-3, atol=1e-9)
     said = tab.inner_text("#said")
     assert "2024-03-03" in said
     assert f"mean {mean:.5g}" in said
