@@ -190,5 +190,8 @@ def _times(post: Posterior, ahead: Forecast | None) -> tuple[tuple[list[Any], li
 def _plain(values: np.ndarray) -> list[Any]:
     if values.dtype.kind != "M":
         return values.tolist()
-    whole_days = bool(np.all(values == values.astype("datetime64[D]")))
-    return np.datetime_as_string(values, unit="D" if whole_days else "ms").tolist()
+    fits = (
+        unit for unit in ("D", "m", "s") if np.all(values == values.astype(f"datetime64[{unit}]"))
+    )
+    shown = np.datetime_as_string(values, unit=next(fits, "ms")).tolist()
+    return [text.replace("T", " ") for text in shown]

@@ -83,8 +83,9 @@ def test_tables_have_one_schema(model):
         post.to_pandas(names=["a", "b"])
 
 
+@pytest.mark.slow
 def test_laws_of_y_on_a_grid_have_densities_too():
-    model = psd.learn(psd.systems.linear_1d(), 1e-2)
+    model = psd.learn(psd.systems.linear_1d(), 1e-2, engine="nodes")
     data = psd.run_filter(model, YS).predicted_observations.to_xarray(grid=60)
     width = np.diff(data["x"][0])[0]
     np.testing.assert_allclose(data["density"].sum("point") * width, 1.0, atol=3e-3)
