@@ -53,7 +53,7 @@ def to_pandas(columns: Mapping[str, np.ndarray], steps: np.ndarray, labels: Labe
     """A pandas DataFrame, by the index that the observations came with."""
     pandas = needed("pandas", "to_pandas", "frames")
     if labels is None or labels.values is None:
-        index = pandas.Index(steps, name="step")
+        index = pandas.Index(steps, name=_own_name(steps))
     else:
         index = pandas.Index(labels.values, name=labels.name)
         if labels.zone is not None:
@@ -66,13 +66,18 @@ def to_polars(columns: Mapping[str, np.ndarray], steps: np.ndarray, labels: Labe
     """A polars DataFrame, with the times in its first column."""
     polars = needed("polars", "to_polars", "frames")
     if labels is None or labels.values is None:
-        return polars.DataFrame({"step": steps, **columns})
+        return polars.DataFrame({_own_name(steps): steps, **columns})
     name = _time_name(labels, columns)
     frame = polars.DataFrame({name: labels.values, "step": steps, **columns})
     if labels.zone is None:
         return frame
     time = polars.col(name).dt.replace_time_zone("UTC").dt.convert_time_zone(labels.zone)
     return frame.with_columns(time)
+
+
+def _own_name(steps: np.ndarray) -> str:
+    """Numbers of transitions, or times as models with real ones have them."""
+    return "step" if steps.dtype.kind in "iu" else "time"
 
 
 def _time_name(labels: Labels, columns: Mapping[str, np.ndarray]) -> str:

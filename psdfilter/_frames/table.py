@@ -57,13 +57,23 @@ def labels_of(ys: Any) -> Labels | None:
     return ys.labels if isinstance(ys, Table) else None
 
 
-def bare(name: str, ys: Any, times: Any, start: int) -> tuple[Any, Any]:
-    """Numbers and times of a series: an index that has a step says how long its gaps are."""
+def bare(name: str, ys: Any, times: Any, start: int, *, is_real: bool = False) -> tuple[Any, Any]:
+    """Numbers and times of a series: an index that has a step says how long its gaps are.
+
+    Args:
+        name: of the argument.
+        ys: a frame, or anything else.
+        times: as they were given; they have the last word.
+        start: the time of the first row in transitions.
+        is_real: whether the model takes times as they are, so that an index needs no step.
+    """
     table = as_table(name, ys)
     if not isinstance(table, Table):
         return ys, times
     if times is None:
         table.labels.check(name)
+        if is_real and table.labels.is_ordered:
+            return table.values, table.labels.values
         times = table.labels.steps(name, start)
     return table.values, times
 

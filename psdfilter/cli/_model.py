@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+import numpy as np
 
 from .._inference.learn import learn
 from .._inference.model import AbstractModel
@@ -34,6 +36,8 @@ class Named:
         ssm: the model itself, for one that has none.
         learned: a model that was learned before.
         text: its source, as far as it is known.
+        first: as for `run_filter`, where the model knows.
+        log_prior: of the parameters, if a family has one.
     """
 
     name: str
@@ -43,6 +47,8 @@ class Named:
     ssm: StateSpaceModel | None = None
     learned: AbstractModel | None = None
     text: str | None = None
+    first: str | None = None
+    log_prior: Callable[[Any], Any] | None = None
 
     def state_space(self, values: Mapping[str, float]) -> StateSpaceModel:
         """The state-space model, with some parameters set."""
@@ -76,25 +82,36 @@ class Named:
             raise ModelError(f"{self.name}: {error}") from error
 
 
+# Names on the command line of the classes in `psdfilter.models`.
+_FAMILIES = {
+    "volatility": "StochasticVolatility",
+    "level": "LocalLevel",
+    "population": "PopulationGrowth",
+    "ornstein_uhlenbeck": "OrnsteinUhlenbeck",
+}
+
+
 def families() -> dict[str, tuple[str, Any]]:
-    """Ready-made models by name, with a line about each: systems, and families if there are any.
-
-    Families are what `psdfilter.models.FAMILIES` holds by name, objects with `summary`, `start`,
-    `bounds` and `build(parameters)`.
-    """
+    """Ready-made models by name, with a line about each: families if there are any, and systems."""
     found: dict[str, tuple[str, Any]] = {}
-    if find_spec("psdfilter.models") is not None:
-        known = getattr(import_module("psdfilter.models"), "FAMILIES", {})
-        found |= {name: (family.summary, family) for name, family in known.items()}
-    return {**{name: (system.summary, system) for name, system in ALL.items()}, **found}
+    try:
+        models = import_module("psdfilter.models")
+    except ModuleNotFoundError:
+        models = None
+    for name, kind in _FAMILIES.items():
+        family = getattr(models, kind, None)
+        if family is not None:
+            found[name] = ((inspect.getdoc(family) or kind).splitlines()[0], family())
+    return {**found, **{name: (system.summary, system) for name, system in ALL.items()}}
 
 
-def find_model(text: str, functions: str | None = None) -> Named:
+def find_model(text: str, functions: str | None = None, ys: np.ndarray | None = None) -> Named:
     """The model that `--model` speaks of.
 
     Args:
         text: `path.py:name`, a saved file, or the name of a family.
         functions: likewise, for a saved model that still needs its functions.
+        ys: the data, from which families take where to start.
     """
     path, colon, name = text.rpartition(":")
     if colon and path.endswith(".py"):
@@ -114,7 +131,31 @@ def find_model(text: str, functions: str | None = None) -> Named:
     family = known[text][1]
     if isinstance(family, System):
         return _of_function(family.model, text, inspect.getsource(family.model))
-    return Named(text, family.build, family.start, family.bounds)
+    return _of_family(text, family, ys)
+
+
+def _of_family(name: str, family: Any, ys: np.ndarray | None) -> Named:
+    """A family of `psdfilter.models`, which looks at the data before it starts."""
+    if ys is None:
+        raise ModelError(f"{name} starts from data: use it with fit, filter, smooth or forecast")
+    data = ys[:, 0] if ys.shape[1] == 1 else ys
+    start = {key: float(value) for key, value in family.start(data).items()}
+    known = family.known(data)
+    return Named(
+        name,
+        lambda theta: family.build(theta, known),
+        start,
+        {key: value for key, value in family.bounds.items() if key in start},
+        text=inspect.getsource(type(family)),
+        first=family.first,
+        log_prior=None if _has_flat_prior(family) else family.log_prior,
+    )
+
+
+def _has_flat_prior(family: Any) -> bool:
+    """Whether the prior is that of the base of all families."""
+    owner = next(kind for kind in type(family).__mro__ if "log_prior" in vars(kind))
+    return owner.__name__ == "AbstractFamily"
 
 
 def _from_saved(text: str, functions: str | None) -> Named:

@@ -42,7 +42,7 @@ Functions = Annotated[
 Tol = Annotated[float | None, typer.Option(help="Total variation error to aim at.")]
 Engine = Annotated[str, typer.Option(help="As learn takes it: auto, adaptive, nodes, exact ...")]
 First = Annotated[
-    str, typer.Option(help="predict: a transition before the first row; observe: none.")
+    str | None, typer.Option(help="predict: a transition before the first row; observe: none.")
 ]
 Out = Annotated[
     Path | None, typer.Option("--out", "-o", help="A folder for tables, densities and a report.")
@@ -110,7 +110,7 @@ def request_of(options: dict[str, Any]) -> Any:
         "values": {key: number("--set", value) for key, value in values.items()},
         "tol": tol,
         "engine": options["engine"],
-        "first": choice("--first", options["first"], ("predict", "observe")),
+        "first": options["first"] and choice("--first", options["first"], ("predict", "observe")),
         "out": options["out"],
         "form": (
             choice("--table", options.get("table", "csv"), ("csv", "parquet")),

@@ -18,7 +18,7 @@ class Request:
     values: Mapping[str, float] = field(default_factory=dict)
     tol: float | None = None
     engine: str = "auto"
-    first: str = "predict"
+    first: str | None = None
     out: Path | None = None
     form: tuple[str, str] = ("csv", "netcdf")
     title: str | None = None

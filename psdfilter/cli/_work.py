@@ -59,9 +59,9 @@ def run(request: Request, table: Table, screen: Screen, kind: str, steps: int = 
     """Filter, smooth, forecast or report a file of data."""
     start()
     with _noted(screen):
-        named = find_model(request.model, request.functions)
+        named = find_model(request.model, request.functions, table.values)
         learned = screen.busy("learning", lambda: _learned(named, request))
-        results = _computed(request, screen, kind, learned, table, steps)
+        results = _computed((request, named), screen, kind, learned, table, steps)
     if kind == "report":
         _write_report_only(request, screen, results, named)
         return
@@ -75,10 +75,16 @@ def _learned(named: Named, request: Request) -> AbstractModel:
 
 
 def _computed(
-    request: Request, screen: Screen, kind: str, model: AbstractModel, table: Table, steps: int
+    asked: tuple[Request, Named],
+    screen: Screen,
+    kind: str,
+    model: AbstractModel,
+    table: Table,
+    steps: int,
 ) -> Results:
+    request, named = asked
     rows = f"{len(table)} rows"
-    first = request.first
+    first = request.first or named.first or "predict"
     post = screen.busy(f"filtering {rows}", lambda: run_filter(model, table, first=first))
     results = Results(post)
     if kind in ("smooth", "report"):
@@ -100,7 +106,7 @@ def run_fit(
     """Estimate parameters, and filter with them."""
     start()
     with _noted(screen):
-        named = find_model(request.model, request.functions)
+        named = find_model(request.model, request.functions, table.values)
         if named.build is None or not named.start:
             raise ModelError(
                 f"{request.model} has no parameters to fit: write a function of keywords, such as "
@@ -115,7 +121,8 @@ def run_fit(
             table,
             bounds=bounds or None,
             tol=request.tol,
-            first=request.first,
+            first=request.first or named.first or "predict",
+            log_prior=named.log_prior,
             engine=request.engine,
             progress=screen.is_live,
         )

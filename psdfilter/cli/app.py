@@ -82,7 +82,7 @@ def filter_(
     set_: Set = None,
     tol: Tol = None,
     engine: Engine = "auto",
-    first: First = "predict",
+    first: First = None,
     functions: Functions = None,
     time_format: TimeFormat = None,
     header: Header = None,
@@ -113,7 +113,7 @@ def smooth(
     set_: Set = None,
     tol: Tol = None,
     engine: Engine = "auto",
-    first: First = "predict",
+    first: First = None,
     functions: Functions = None,
     time_format: TimeFormat = None,
     header: Header = None,
@@ -145,7 +145,7 @@ def forecast(
     set_: Set = None,
     tol: Tol = None,
     engine: Engine = "auto",
-    first: First = "predict",
+    first: First = None,
     functions: Functions = None,
     time_format: TimeFormat = None,
     header: Header = None,
@@ -179,7 +179,7 @@ def report(
     set_: Set = None,
     tol: Tol = None,
     engine: Engine = "auto",
-    first: First = "predict",
+    first: First = None,
     functions: Functions = None,
     time_format: TimeFormat = None,
     header: Header = None,
@@ -215,7 +215,7 @@ def fit(
     set_: Set = None,
     tol: Tol = None,
     engine: Engine = "auto",
-    first: First = "predict",
+    first: First = None,
     functions: Functions = None,
     time_format: TimeFormat = None,
     header: Header = None,
@@ -303,11 +303,14 @@ def models() -> None:
     """List the names that --model takes, with their parameters."""
     from psdfilter.cli._model import families, find_model
     from psdfilter.cli._show import Screen
+    from psdfilter.systems import System
 
     rows = []
-    for name, (summary, _) in families().items():
-        start = find_model(name).start
-        rows.append([name, ", ".join(f"{k}={v:g}" for k, v in start.items()), summary])
+    for name, (summary, family) in families().items():
+        words = "start from the data"
+        if isinstance(family, System):
+            words = ", ".join(f"{k}={v:g}" for k, v in find_model(name).start.items())
+        rows.append([name, words, summary])
     Screen(False).table("ready-made models", ["name", "parameters", "what it is"], rows)
 
 

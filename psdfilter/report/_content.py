@@ -183,7 +183,11 @@ def _times(post: Posterior, ahead: Forecast | None) -> tuple[tuple[list[Any], li
         zone = f" ({labels[0].zone})" if labels[0].zone else ""
         name = f"{labels[0].name or 'time'}{zone}"
     else:
-        shown, name = [np.asarray(result.times).tolist() for result in results], "step"
+        raw = [np.asarray(result.times) for result in results]
+        shown, name = (
+            [_plain(each) for each in raw],
+            "step" if raw[0].dtype.kind in "iu" else "time",
+        )
     return (shown[0], shown[1] if ahead is not None else []), name
 
 

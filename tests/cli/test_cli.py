@@ -4,7 +4,9 @@ import json
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
+from typing import ClassVar
 
 import jax
 import numpy as np
@@ -159,6 +161,41 @@ def test_learn_then_filter(place):
 def test_lists_of_systems_and_models(place):
     assert "stochastic_volatility" in run("systems").stdout
     assert "q=0.3, r=0.5" in run("models").stdout.replace("\n", " ")
+
+
+class Walk:
+    """A walk with noise.
+
+    Stands for a family of `psdfilter.models`.
+    """
+
+    first = "observe"
+    bounds: ClassVar = {"q": (0.0, None), "other": (0.0, 1.0)}
+
+    def start(self, y):
+        return {"q": float(np.nanvar(y))}
+
+    def known(self, y):
+        return {"mean": float(np.nanmean(y))}
+
+    def build(self, theta, known):
+        return psd.linear_gaussian(1.0, theta["q"], 1.0, 0.5, known["mean"], 1.0)
+
+    def log_prior(self, theta):
+        return 0.0 * theta["q"]
+
+
+def test_families_start_from_the_data_and_say_what_comes_first(place, monkeypatch):
+    models = types.ModuleType("psdfilter.models")
+    models.LocalLevel = Walk
+    monkeypatch.setitem(sys.modules, "psdfilter.models", models)
+    assert "A walk with noise." in run("models").stdout
+    run("filter", "data.csv", "-m", "level", "-c", "y", "-o", "out", "-q", "--set", "q=0.2")
+    want = psd.linear_gaussian(1.0, 0.2, 1.0, 0.5, np.nanmean(YS), 1.0)
+    post = psd.run_filter(psd.learn(want), YS, first="observe")
+    table = polars.read_csv("out/summary.csv")
+    np.testing.assert_allclose(table["x0_mean"], post.mean[:, 0], rtol=1e-9)
+    assert "starts from data" in run("learn", "level", "-o", "m.psd", code=4).output
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import psdfilter as psd
+from psdfilter._frames.table import bare
 from psdfilter.systems import kalman, matrices
 
 pandas = pytest.importorskip("pandas")
@@ -219,6 +220,15 @@ def test_given_times_have_the_last_word(model):
     post = psd.run_filter(model, irregular, times=[1, 1, 4])
     np.testing.assert_array_equal(post.times, [1, 1, 4])
     np.testing.assert_array_equal(post.to_pandas().index, irregular.index)
+
+
+def test_models_with_real_times_get_the_index_as_it_is():
+    irregular = series_of(DAYS[:3] + np.array([0, 1, 3700], "timedelta64[s]"), YS[:3])
+    values, times = bare("ys", irregular, None, 1, is_real=True)
+    np.testing.assert_array_equal(times, irregular.index)
+    np.testing.assert_array_equal(values[:, 0], YS[:3])
+    with pytest.raises(ValueError, match="must increase"):
+        bare("ys", irregular[::-1], None, 1, is_real=True)
 
 
 def test_inputs_have_to_have_the_index_of_the_observations():
