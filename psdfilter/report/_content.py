@@ -197,5 +197,6 @@ def _plain(values: np.ndarray) -> list[Any]:
     fits = (
         unit for unit in ("D", "m", "s") if np.all(values == values.astype(f"datetime64[{unit}]"))
     )
-    shown = np.datetime_as_string(values, unit=next(fits, "ms")).tolist()
+    coarsest: Any = next(fits, "ms")
+    shown = np.datetime_as_string(values, unit=coarsest).tolist()
     return [text.replace("T", " ") for text in shown]
