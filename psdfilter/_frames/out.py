@@ -95,3 +95,15 @@ def time_coordinates(steps: np.ndarray, labels: Labels | None) -> tuple[dict[str
     if labels is not None and labels.zone is not None:
         facts["time_zone"] = labels.zone
     return {"time": times, "step": ("time", steps)}, facts
+
+
+def plain_times(values: np.ndarray) -> list[Any]:
+    """Numbers as they are, and dates as text, no longer than it has to be."""
+    if values.dtype.kind != "M":
+        return values.tolist()
+    fits = (
+        unit for unit in ("D", "m", "s") if np.all(values == values.astype(f"datetime64[{unit}]"))
+    )
+    coarsest: Any = next(fits, "ms")
+    shown = np.datetime_as_string(values, unit=coarsest).tolist()
+    return [text.replace("T", " ") for text in shown]

@@ -52,6 +52,7 @@ def panels_for(axes: object, rows: int, columns: int, size: tuple[float, float])
 def finish(ax: "Axes", xlabel: str | None, ylabel: str | None, legend: bool = True) -> "Axes":
     """Labels, no frame where nothing is read off, and a legend above the data, never on them."""
     ax.spines[["top", "right"]].set_visible(False)
+    _shorten_dates(ax)
     if xlabel is not None:
         ax.set_xlabel(xlabel)
     if ylabel is not None:
@@ -60,6 +61,15 @@ def finish(ax: "Axes", xlabel: str | None, ylabel: str | None, legend: bool = Tr
         place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.01), "borderaxespad": 0.0}
         ax.legend(frameon=False, ncols=5, fontsize="small", **place)
     return ax
+
+
+def _shorten_dates(ax: "Axes") -> None:
+    """Dates in few letters, where there are any: in full they run into one another."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    locator = ax.xaxis.get_major_locator()
+    if isinstance(locator, AutoDateLocator):
+        ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
 
 
 def times_of(result: AbstractResult, times: object = None) -> np.ndarray:

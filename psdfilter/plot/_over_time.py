@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._checks import Numbers
+from .._frames.out import plain_times
 from .._inference.gridded import widened
 from .._inference.result import AbstractResult
 from ._axes import (
@@ -143,6 +144,6 @@ def _ridges(
             mark = {"color": TRUTH, "ms": 4, "zorder": len(rows) + 1}
             ax.plot(truth[row], place, ".", label="truth" if place == 0 else None, **mark)
     shown = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), 8)).round().astype(int))
-    ax.set_yticks(shown, [str(at[rows[k]]) for k in shown])
+    ax.set_yticks(shown, [str(time) for time in plain_times(at[rows[shown]])])
     ax.margins(x=0)
     return finish(ax, name, "time")

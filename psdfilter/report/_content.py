@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
-from .._frames.out import state_names
+from .._frames.out import plain_times, state_names
 from .._inference.gridded import density_on_plane, marginal_densities
 from .._inference.posterior import Forecast, Posterior, Smoothed
 from .._inference.result import AbstractResult
@@ -179,24 +179,13 @@ def _times(post: Posterior, ahead: Forecast | None) -> tuple[tuple[list[Any], li
     results: list[Any] = [post] if ahead is None else [post, ahead]
     labels = [result.labels for result in results]
     if all(each is not None and each.values is not None and each.is_ordered for each in labels):
-        shown = [_plain(each.local) for each in labels]
+        shown = [plain_times(each.local) for each in labels]
         zone = f" ({labels[0].zone})" if labels[0].zone else ""
         name = f"{labels[0].name or 'time'}{zone}"
     else:
         raw = [np.asarray(result.times) for result in results]
         shown, name = (
-            [_plain(each) for each in raw],
+            [plain_times(each) for each in raw],
             "step" if raw[0].dtype.kind in "iu" else "time",
         )
     return (shown[0], shown[1] if ahead is not None else []), name
-
-
-def _plain(values: np.ndarray) -> list[Any]:
-    if values.dtype.kind != "M":
-        return values.tolist()
-    fits = (
-        unit for unit in ("D", "m", "s") if np.all(values == values.astype(f"datetime64[{unit}]"))
-    )
-    coarsest: Any = next(fits, "ms")
-    shown = np.datetime_as_string(values, unit=coarsest).tolist()
-    return [text.replace("T", " ") for text in shown]

@@ -297,4 +297,6 @@ def test_pictures_have_dates_on_their_axis(model):
         assert low <= pandas.Timestamp(DAYS[0])
         assert high >= pandas.Timestamp(DAYS[-1])
     assert ax.get_ylabel() == "level"
+    ridges = psd.plot.over_time(post, style="ridges")
+    assert ridges.get_yticklabels()[0].get_text() == "2024-01-01"
     plt.close("all")
