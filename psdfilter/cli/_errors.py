@@ -1,8 +1,10 @@
 """How a command ends when something is wrong."""
 
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from .._frames.errors import DataError
 
@@ -15,18 +17,37 @@ class ModelError(ValueError):
 
 
 @contextmanager
-def exits() -> Iterator[None]:
-    """Errors as a line on the standard error and an exit code."""
+def exits(model: str = "") -> Iterator[None]:
+    """Errors as a line on the standard error and an exit code.
+
+    An error from inside of the user's file is one of the `model`, with its line. What is neither
+    that nor an error that the library knows is a bug of ours, and keeps its traceback.
+    """
     try:
         yield
     except DataError as error:
         _leave(str(error), BAD_DATA)
     except ModelError as error:
         _leave(str(error), BAD_MODEL)
-    except (ValueError, ImportError, OSError) as error:
-        _leave(str(error), FAILED)
     except KeyboardInterrupt:
         _leave("interrupted; nothing was written", INTERRUPTED)
+    except Exception as error:
+        place = place_in(error, model.rpartition(":")[0])
+        if place is not None:
+            _leave(f"{place}: {type(error).__name__}: {error}", BAD_MODEL)
+        if isinstance(error, ValueError | ImportError | OSError):
+            _leave(str(error), FAILED)
+        raise
+
+
+def place_in(error: BaseException, path: str) -> str | None:
+    """file:line of the last call in a file on the way to an error; None if there is none."""
+    if not path.endswith(".py"):
+        return None
+    wanted = Path(path).resolve()
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = [f.lineno for f in frames if f.filename and Path(f.filename).resolve() == wanted]
+    return f"{path}:{inside[-1]}" if inside else None
 
 
 def _leave(message: str, code: int) -> None:

@@ -2,7 +2,6 @@
 
 import inspect
 import sys
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -19,7 +18,7 @@ from .._inference.model import AbstractModel
 from .._statespace.model import StateSpaceModel
 from ..io import load
 from ..systems import ALL, System
-from ._errors import ModelError
+from ._errors import ModelError, place_in
 
 Build = Callable[[dict[str, Any]], StateSpaceModel]
 
@@ -243,7 +242,5 @@ def _guarded(name: str, call: Callable[[], Any], path: Path | None = None) -> An
     except SyntaxError as error:
         raise ModelError(f"{error.filename}:{error.lineno}:{error.offset}: {error.msg}") from error
     except Exception as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        inside = [f for f in frames if path is not None and Path(f.filename) == path]
-        place = f"{path}:{inside[-1].lineno}" if inside else name
+        place = place_in(error, str(path)) or name
         raise ModelError(f"{place}: {type(error).__name__}: {error}") from error

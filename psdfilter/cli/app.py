@@ -57,7 +57,7 @@ _OUTPUT = "Output"
 
 def _run(kind: str, options: dict[str, Any], steps: int = 0) -> None:
     request = request_of(options)
-    with exits():
+    with exits(request.model):
         table = _table(request)
         from psdfilter.cli._show import Screen
         from psdfilter.cli._work import run
@@ -235,7 +235,7 @@ def fit(
     """
     options = dict(locals())
     request, limits = request_of(options), bounds_of(bound)
-    with exits():
+    with exits(request.model):
         read = _table(request)
         from psdfilter.cli._show import Screen
         from psdfilter.cli._work import run_fit
@@ -262,7 +262,7 @@ def learn(
     from psdfilter.cli._show import Screen
     from psdfilter.cli._work import run_learn
 
-    with exits():
+    with exits(model):
         asked = Request("", Wanted(), model, values=values, tol=tol, engine=engine)
         run_learn(asked, Screen(quiet), out)
 

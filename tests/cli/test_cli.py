@@ -241,6 +241,20 @@ def test_failures_of_the_filter_are_named(place):
     assert not (place / "out").exists()
 
 
+def test_errors_inside_of_the_users_functions_have_their_line(place):
+    (place / "bug.py").write_text(
+        "import psdfilter as psd\n"
+        "ssm = psd.StateSpaceModel(\n"
+        "    log_prior=lambda x: -(x[0] ** 2),\n"
+        "    log_transition=lambda u, x: -((x[0] - nothing) ** 2),\n"
+        "    log_observation=lambda x, y: -((x[0] - y[0]) ** 2),\n"
+        "    state_box=psd.Box(-1.0, 1.0))\n"
+    )
+    done = run("filter", "data.csv", "-m", "bug.py:ssm", "-c", "y", "-o", "out", code=4)
+    assert "bug.py:4: NameError: name 'nothing' is not defined" in done.output
+    assert not (place / "out").exists()
+
+
 def test_folders_appear_whole_or_not_at_all(tmp_path):
     target = tmp_path / "out"
 
