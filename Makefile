@@ -14,7 +14,7 @@ PINS := pyproject.toml constraints.txt
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	--constraint constraints.txt --build-constraint constraints.txt
 # Every extra but `compare`, which has an environment of its own (`make peers`).
-EXTRAS := plot,frames,data,samplers
+EXTRAS := plot,frames,cli,data,samplers
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -23,9 +23,10 @@ EXTRAS := plot,frames,data,samplers
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
-demo: $(VENV)/.demo  ## Run the demonstration; pictures go to output/
+demo: $(VENV)/.demo  ## Filter, draw, and write a report; all goes to output/
 	$(BIN)/python examples/demo.py
 	$(BIN)/python examples/filter.py
+	$(BIN)/psdfilter demo --out output/report.html
 
 test: $(VENV)/.test  ## Run the fast tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests
@@ -57,8 +58,9 @@ format: $(VENV)/.dev  ## Put the code into shape
 docs: $(VENV)/.dev  ## Build the documentation into site/; a warning is an error
 	$(BIN)/zensical build --clean --strict
 
-gallery: $(VENV)/.dev  ## Run the programs of the gallery and write their pages anew
+gallery: $(VENV)/.dev  ## Run the code of gallery, home page and quickstart; write what it prints
 	$(BIN)/python examples/build_gallery.py
+	$(BIN)/python examples/show_output.py
 
 serve: $(VENV)/.dev  ## Show the documentation while writing it
 	$(BIN)/zensical serve
@@ -86,7 +88,7 @@ $(VENV)/.pip:
 	touch $@
 
 $(VENV)/.demo: $(VENV)/.pip $(PINS)
-	$(INSTALL) --editable '.[plot]'
+	$(INSTALL) --editable '.[plot,cli]'
 	touch $@
 
 $(VENV)/.test: $(VENV)/.pip $(PINS)

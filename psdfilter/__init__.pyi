@@ -3,6 +3,7 @@ from . import engines as engines
 from . import fitting as fitting
 from . import parameters as parameters
 from . import plot as plot
+from . import report as report
 from . import systems as systems
 from ._density.blocks import GaussianBlocks as GaussianBlocks
 from ._density.box import Box as Box
@@ -60,6 +61,8 @@ from ._parameters.likelihood import likelihood as likelihood
 from ._parameters.sampling import log_posterior as log_posterior
 from ._parameters.sampling import to_arviz as to_arviz
 from ._results import explain as explain
+from ._settings import enable_cache as enable_cache
+from ._settings import enable_x64 as enable_x64
 from ._statespace.adapters import additive_gaussian as additive_gaussian
 from ._statespace.adapters import linear_gaussian as linear_gaussian
 from ._statespace.black_box import from_particles as from_particles

@@ -23,8 +23,9 @@ Numbers = ArrayLike | Sequence[object]
 
 _X64_REMEDY = (
     "psdfilter computes in float64, but JAX is in float32 mode, where quadratic forms of PSD "
-    'models lose all their digits. Add jax.config.update("jax_enable_x64", True) at the top of '
-    "your programme, before any array is made."
+    "models lose all their digits. Add psdfilter.enable_x64(), which is "
+    'jax.config.update("jax_enable_x64", True), at the top of your programme, before any array is '
+    "made."
 )
 
 

@@ -31,7 +31,9 @@ def public():
         if isinstance(node, ast.ImportFrom):
             yield from (f"psdfilter.plot.{alias.name}" for alias in node.names)
     for room in sorted(rooms - {"systems", "plot"}):
-        for node in ast.parse((ROOT / f"{room}.py").read_text()).body:
+        file = ROOT / f"{room}.py"
+        file = file if file.exists() else ROOT / room / "__init__.py"
+        for node in ast.parse(file.read_text()).body:
             if isinstance(node, ast.Assign) and node.targets[0].id == "__all__":
                 yield from (f"psdfilter.{room}.{name}" for name in ast.literal_eval(node.value))
 

@@ -8,8 +8,6 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
-    "README.md",
-    "docs/index.md",
     "docs/guides/densities.md",
     "docs/guides/filtering.md",
     "docs/guides/from_trajectories.md",

@@ -9,8 +9,9 @@ ROOT = Path(psdfilter.__file__).parent
 
 # From the ground up; a room imports from itself and from those before it.
 ROOMS = [
-    "_results", "_checks", "_gaussian", "_density", "densities", "_learning", "fitting",
-    "_statespace", "systems", "_inference", "engines", "_parameters", "parameters", "plot", "io",
+    "_results", "_settings", "_checks", "_frames", "_gaussian", "_density", "densities",
+    "_learning", "fitting", "_statespace", "systems", "_inference", "engines", "_parameters",
+    "parameters", "plot", "io", "report", "cli",
 ]  # fmt: skip
 # Within `_inference`: what engines are made of, the engines, what knows them all, the drivers.
 FLOORS = [
@@ -25,6 +26,7 @@ FLOORS = [
         "quadrature",
         "notices",
         "peaks",
+        "gridded",
     ],
     ["model", "result"],
     ["engine", "sizing"],

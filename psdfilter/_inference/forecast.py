@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._checks import Numbers, as_count
 from .._density.psd import AbstractDensity
+from .._frames.table import bare_inputs
 from .._statespace.model import Inputs
 from .ability import Ability
 from .laws import AbstractLaws
@@ -68,14 +69,15 @@ def forecast(
         require(known, Ability.INPUTS)
     # The posterior's own model: data may have sized the one that was learned.
     own, at = post.model, post.series.steps[-1] + 1 + jnp.arange(num)
-    rows = as_rows(inputs, num)
+    rows = as_rows(bare_inputs(inputs, None), num)
+    labels = None if post.labels is None else post.labels.ahead(num)
     if num == 0:
         last = post.series.num - 1
         at, rows = post.series.steps[last:], jax.tree.map(lambda a: a[last:], post.series.rows)
         summary = Moments(post.mean[last:], post.covariance[last:])
         zero, fine = jnp.zeros(1), jnp.zeros(1, int)
         law = LastLaw(post.laws, post.series.num)
-        return Forecast(summary, law, own, at, rows, zero, fine)
+        return Forecast(summary, law, own, at, rows, zero, fine, labels)
     out = own.ahead(post.trace.last, at, rows)
     return Forecast(
         model=own,
@@ -85,4 +87,5 @@ def forecast(
         rows=rows,
         log_kept=out.log_kept,
         codes=out.codes,
+        called=labels,
     )

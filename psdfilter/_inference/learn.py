@@ -1,6 +1,7 @@
 """`learn`: which engine serves a model."""
 
 from .._checks import Numbers, require_x64
+from .._frames.table import Frame, as_table
 from .._statespace.model import Inputs, StateSpaceModel
 from .engine import AbstractEngine, Task
 from .model import AbstractModel
@@ -12,7 +13,7 @@ def learn(
     tol: float = 1e-3,
     *,
     engine: str | AbstractEngine = "auto",
-    ys: Numbers | None = None,
+    ys: Numbers | Frame | None = None,
     inputs: Inputs = None,
 ) -> AbstractModel:
     """What a filter needs to know of a model, for a stated error.
@@ -36,7 +37,7 @@ def learn(
         inputs: typical inputs, for models that take them.
     """
     chosen, reason = choose_engine(ssm, tol, engine)
-    return chosen.learn(Task(ssm, float(tol), ys, inputs, reason))
+    return chosen.learn(Task(ssm, float(tol), as_table("ys", ys), inputs, reason))
 
 
 def choose_engine(

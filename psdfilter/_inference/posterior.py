@@ -8,6 +8,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from .._checks import as_count, as_key
 from .._density.psd import AbstractDensity
+from .._frames.labels import Labels
 from .._statespace.model import Inputs
 from .ability import Ability
 from .certificate.certificate import Certificate
@@ -32,6 +33,25 @@ class Observations(AbstractGiven):
     given: AbstractLaws
     leak: Float[Array, " k"]
     at: Int[Array, " k"]
+    called: Labels | None = eqx.field(static=True, default=None)
+
+    @property
+    def labels(self) -> Labels | None:
+        """What a data frame called rows and columns."""
+        return self.called
+
+    @property
+    def given_names(self) -> tuple[str, ...]:
+        """Those of the columns that were observed."""
+        dim = self.mean.shape[1]
+        if self.labels is None or self.labels.columns is None or len(self.labels.columns) != dim:
+            return tuple(f"y{i}" for i in range(dim))
+        return self.labels.columns
+
+    @property
+    def row_facts(self) -> dict[str, np.ndarray]:
+        """The mass that is not where y is said to live."""
+        return {"leak": np.asarray(self.leak)}
 
     @property
     def times(self) -> Array:
@@ -45,11 +65,15 @@ class Observations(AbstractGiven):
 
 
 def _observations(
-    model: AbstractModel, laws: AbstractLaws, steps: Int[Array, " t"], rows: Inputs
+    model: AbstractModel,
+    laws: AbstractLaws,
+    steps: Int[Array, " t"],
+    rows: Inputs,
+    labels: Labels | None,
 ) -> Observations:
     require(model, Ability.OBSERVED_LAWS)
     seen = model.observed(laws, steps, rows)
-    return Observations(Moments(seen.mean, seen.covariance), seen, seen.leak, steps)
+    return Observations(Moments(seen.mean, seen.covariance), seen, seen.leak, steps, labels)
 
 
 class Posterior(AbstractResult):
@@ -58,6 +82,29 @@ class Posterior(AbstractResult):
     model: AbstractModel
     series: Series
     trace: Trace
+    called: Labels | None = eqx.field(static=True, default=None)
+
+    @property
+    def labels(self) -> Labels | None:
+        """What a data frame called rows and columns."""
+        return self.called
+
+    @property
+    def given_names(self) -> None:
+        """States have none."""
+        return
+
+    @property
+    def row_facts(self) -> dict[str, np.ndarray]:
+        """log Z_t, whether y_t was used, the outcome, and the estimated error if it is at hand."""
+        facts = {
+            "log_likelihood": np.asarray(self.log_likelihoods),
+            "seen": np.asarray(self.seen),
+            "code": np.asarray(self.codes),
+        }
+        if self.trace.errors is not None:
+            facts["error"] = np.asarray(self.trace.errors)
+        return facts
 
     def moments(self) -> Moments:
         """Those of the trace."""
@@ -133,7 +180,8 @@ class Posterior(AbstractResult):
         """The law of y_t given y before t, for every t."""
         require(self.model, Ability.OBSERVED_LAWS)
         laws = self.model.predicted(self.series, self._kept())
-        return _observations(self.model, laws, self.series.steps, self.series.rows)
+        series = self.series
+        return _observations(self.model, laws, series.steps, series.rows, self.labels)
 
     def observation_density(self, t: int) -> AbstractDensity:
         """p(y_t | y before t), a `GaussianPSD` in y; for a joint model of (x, y)."""
@@ -217,6 +265,21 @@ class Smoothed(AbstractResult):
         return self.given
 
     @property
+    def labels(self) -> Labels | None:
+        """Those of the filter."""
+        return self.filtered.labels
+
+    @property
+    def given_names(self) -> None:
+        """States have none."""
+        return
+
+    @property
+    def row_facts(self) -> dict[str, np.ndarray]:
+        """Those of the filter."""
+        return self.filtered.row_facts
+
+    @property
     def model(self) -> AbstractModel:
         """The learned model."""
         return self.filtered.model
@@ -285,6 +348,22 @@ class Forecast(AbstractGiven):
     rows: Inputs
     log_kept: Float[Array, " k"]
     codes: Int[Array, " k"]
+    called: Labels | None = eqx.field(static=True, default=None)
+
+    @property
+    def labels(self) -> Labels | None:
+        """What a data frame called rows and columns."""
+        return self.called
+
+    @property
+    def given_names(self) -> None:
+        """States have none."""
+        return
+
+    @property
+    def row_facts(self) -> dict[str, np.ndarray]:
+        """Outcomes."""
+        return {"code": np.asarray(self.codes)}
 
     @property
     def times(self) -> Array:
@@ -294,7 +373,7 @@ class Forecast(AbstractGiven):
     @property
     def observations(self) -> Observations:
         """The laws of y at the same times."""
-        return _observations(self.model, self.laws, self.steps, self.rows)
+        return _observations(self.model, self.laws, self.steps, self.rows, self.labels)
 
     @property
     def facts(self) -> dict[str, float | str]:

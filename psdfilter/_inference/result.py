@@ -12,9 +12,22 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from .._checks import Numbers, as_count, as_key, is_concrete
 from .._density.moments import mode as mode_of
 from .._density.psd import AbstractDensity
+from .._frames.labels import Labels
+from .._frames.out import (
+    columns_of,
+    needed,
+    state_names,
+    time_coordinates,
+    to_pandas,
+    to_polars,
+)
+from .gridded import marginal_densities
 from .laws import AbstractLaws, central_levels, checked_index, quantiles_of
 from .peaks import levels_of_axis, peaks
 from .trace import Moments
+
+# Of tables, unless others are wanted.
+LEVELS = (0.05, 0.5, 0.95)
 
 
 class AbstractResult(eqx.Module):
@@ -43,6 +56,21 @@ class AbstractResult(eqx.Module):
     @abstractmethod
     def times(self) -> Array:
         """When the laws are those of, in transitions from the prior, (T,)."""
+
+    @property
+    @abstractmethod
+    def labels(self) -> Labels | None:
+        """What a data frame called rows and columns."""
+
+    @property
+    @abstractmethod
+    def given_names(self) -> tuple[str, ...] | None:
+        """Of the coordinates, if they are known."""
+
+    @property
+    @abstractmethod
+    def row_facts(self) -> dict[str, np.ndarray]:
+        """What is known of each row besides its law, for tables, (T,) each."""
 
     @property
     @abstractmethod
@@ -101,34 +129,90 @@ class AbstractResult(eqx.Module):
         """Independent draws from the law of every time, (num, T, d)."""
         return self.laws.draws(as_key("key", key), as_count("num", num))
 
-    def to_xarray(self, quantiles: Sequence[float] = (0.05, 0.5, 0.95)) -> Any:
+    def to_pandas(
+        self, quantiles: Sequence[float] = LEVELS, *, names: Sequence[str] | None = None
+    ) -> Any:
+        """A pandas DataFrame with one row for each time.
+
+        Columns are `x0_mean`, `x0_sd`, `x0_q0.05`, ... of every coordinate, and what else is known
+        of each row. The index is that of the observations, if they came in a data frame, and the
+        number of transitions otherwise.
+
+        Args:
+            quantiles: which; `()` for results that kept summaries only.
+            names: of the coordinates, instead of x0, x1, ...
+        """
+        return to_pandas(self._columns(quantiles, names), np.asarray(self.times), self.labels)
+
+    def to_polars(
+        self, quantiles: Sequence[float] = LEVELS, *, names: Sequence[str] | None = None
+    ) -> Any:
+        """A polars DataFrame, with the columns of `to_pandas`; times are in the first."""
+        return to_polars(self._columns(quantiles, names), np.asarray(self.times), self.labels)
+
+    def _columns(
+        self, quantiles: Sequence[float], names: Sequence[str] | None
+    ) -> dict[str, np.ndarray]:
+        mean, num = np.asarray(self.mean), len(quantiles)
+        ends = np.asarray(self.quantile(list(quantiles))) if num else np.empty((0, *mean.shape))
+        summary = mean, _deviations(np.asarray(self.covariance)), ends
+        called = state_names(self.given_names if names is None else names, mean.shape[1])
+        return columns_of(summary, quantiles, called, self.row_facts)
+
+    def to_xarray(
+        self,
+        quantiles: Sequence[float] = LEVELS,
+        *,
+        names: Sequence[str] | None = None,
+        grid: int | None = None,
+    ) -> Any:
         """Mean, standard deviation, covariance and quantiles as an xarray Dataset.
 
-        Coordinates are `time` (in transitions from the prior), `state` and `quantile`; the
-        log-likelihood and the tolerance are attributes. `quantiles=()` leaves quantiles out, for
-        results that kept summaries only.
+        Coordinates are `time` (the index of the observations if they came in a data frame, else
+        transitions from the prior), `step` (transitions), `state` and `quantile`; what is known of
+        each row is a variable, what is known of all of them an attribute.
+
+        Args:
+            quantiles: which; `()` for results that kept summaries only.
+            names: of the coordinates, instead of 0, 1, ...
+            grid: number of points for `density`, the density of each coordinate by itself at
+                `point`, (time, state, point); by default there is none.
         """
-        try:
-            import xarray
-        except ImportError as error:
-            raise ImportError("to_xarray needs xarray: pip install 'psdfilter[frames]'") from error
+        xarray = needed("xarray", "to_xarray", "frames")
         mean, covariance = np.asarray(self.mean), np.asarray(self.covariance)
-        numbers = np.arange(mean.shape[1])
+        names = self.given_names if names is None else names
+        numbers = np.arange(mean.shape[1]) if names is None else state_names(names, mean.shape[1])
         fields: dict[str, Any] = {
             "mean": (("time", "state"), mean),
             "sd": (("time", "state"), _deviations(covariance)),
             "covariance": (("time", "state", "other_state"), covariance),
         }
-        coordinates: dict[str, Any] = {
-            "time": np.asarray(self.times),
-            "state": numbers,
-            "other_state": numbers,
-        }
+        times, zone = time_coordinates(np.asarray(self.times), self.labels)
+        coordinates: dict[str, Any] = {**times, "state": numbers, "other_state": numbers}
         if len(quantiles):
             values = np.asarray(self.quantile(list(quantiles)))
             fields["quantiles"] = (("quantile", "time", "state"), values)
             coordinates["quantile"] = list(quantiles)
-        return xarray.Dataset(fields, coords=coordinates, attrs=self.facts)
+        fields |= {name: ("time", values) for name, values in self.row_facts.items()}
+        if grid is not None:
+            count = as_count("grid", grid, least=2)
+            points, densities = marginal_densities(self.laws, mean.shape, count)
+            fields["density"] = (("time", "state", "point"), densities)
+            coordinates["x"] = (("state", "point"), points)
+        return xarray.Dataset(fields, coords=coordinates, attrs={**self.facts, **zone})
+
+    def to_arviz(self, *, key: PRNGKeyArray, num: int, names: Sequence[str] | None = None) -> Any:
+        """Draws, as ArviZ data: `x` with the dimensions chain (one), draw, time and state.
+
+        Draws of a smoother are paths, those of other results independent from time to time.
+        """
+        arviz = needed("arviz", "to_arviz", "samplers")
+        draws = np.asarray(self.sample(key=key, num=num))[None]
+        times, _ = time_coordinates(np.asarray(self.times), self.labels)
+        called = state_names(self.given_names if names is None else names, draws.shape[-1])
+        coordinates = {"time": times["time"], "state": called}
+        dims = {"x": ["time", "state"]}
+        return arviz.from_dict(posterior={"x": draws}, coords=coordinates, dims=dims)
 
     def __str__(self) -> str:
         if not is_concrete(self.mean):

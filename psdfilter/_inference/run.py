@@ -7,6 +7,8 @@ from jaxtyping import Array, Int
 
 from .. import _results
 from .._checks import Numbers, is_concrete
+from .._frames.labels import Labels
+from .._frames.table import Frame, as_table, labels_of
 from .._statespace.model import Inputs
 from .ability import Ability
 from .model import AbstractModel
@@ -21,7 +23,7 @@ _FATAL = (_results.NO_MASS, _results.BAD_OBSERVATION, _results.SINGULAR)
 
 def run_filter(
     model: AbstractModel,
-    ys: Numbers,
+    ys: Numbers | Frame,
     *,
     first: str = "predict",
     inputs: Inputs = None,
@@ -34,7 +36,8 @@ def run_filter(
     Args:
         model: from `learn`.
         ys: one series of observations, (T, p), or (T,) if p = 1, as an array or a list of its rows;
-            a row of NaN is missing.
+            a row of NaN is missing. Or a data frame of pandas, polars or xarray, whose index and
+            columns results keep; gaps of an index of dates or numbers are missing rows.
         first: "predict": the first observation comes after one transition from the prior;
             "observe": the first observation is of the prior's state itself.
         inputs: arrays with T rows, for models that take them.
@@ -44,12 +47,13 @@ def run_filter(
             covariances and likelihoods, in memory that does not grow with the nodes.
         throw: raise at the first step that failed, naming it; otherwise look at `post.codes`.
     """
-    series = series_for(model, ys, first, inputs, times)
-    return filter_series(model, series, checked_keep(keep), throw)
+    table = as_table("ys", ys)
+    series = series_for(model, table, first, inputs, times)
+    return filter_series(model, series, checked_keep(keep), throw, labels_of(table))
 
 
 def series_for(
-    model: AbstractModel, ys: Numbers, first: str, inputs: Inputs, times: Numbers | None
+    model: AbstractModel, ys: Numbers | Frame, first: str, inputs: Inputs, times: Numbers | None
 ) -> Series:
     """The series, checked, if the model can take it."""
     known = as_model(model)
@@ -68,14 +72,16 @@ def checked_keep(keep: str) -> bool:
     return keep == "densities"
 
 
-def filter_series(model: AbstractModel, series: Series, keep: bool, throw: bool) -> Posterior:
+def filter_series(
+    model: AbstractModel, series: Series, keep: bool, throw: bool, labels: Labels | None = None
+) -> Posterior:
     """The filter of a series that has been checked."""
     sized = model.sized(series)
     trace = sized.run(series, keep)
     if throw:
         raise_failure(trace.codes)
     warn_unresolved(sized, trace)
-    return Posterior(sized, series, trace)
+    return Posterior(sized, series, trace, labels)
 
 
 class ResolutionWarning(UserWarning):

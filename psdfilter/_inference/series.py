@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._checks import Numbers, is_concrete, require_x64
+from .._frames.table import Frame, bare, bare_inputs
 from .._statespace.model import Inputs
 
 
@@ -44,7 +45,7 @@ class Series:
 
 
 def as_series(
-    ys: Numbers,
+    ys: Numbers | Frame,
     num_observed: int | None,
     *,
     first: str = "predict",
@@ -53,6 +54,8 @@ def as_series(
 ) -> Series:
     """Checked and shaped; `num_observed` is the number of coordinates of y, if the model says."""
     require_x64()
+    inputs = bare_inputs(inputs, ys)
+    ys, times = bare("ys", ys, times, 0 if first == "observe" else 1)
     # NumPy arrays stay what they are: a compiled function takes them over at no cost.
     on_device = isinstance(ys, jax.Array)
     array = ys.astype(jnp.float64) if on_device else _table(ys)

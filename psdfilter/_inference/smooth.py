@@ -3,6 +3,7 @@
 import numpy as np
 
 from .._checks import Numbers, as_count, is_concrete
+from .._frames.table import Frame, as_table, labels_of
 from .._statespace.model import Inputs
 from .ability import Ability
 from .model import AbstractModel
@@ -14,7 +15,7 @@ from .trace import Moments
 
 def run_smoother(
     model: AbstractModel,
-    ys: Numbers,
+    ys: Numbers | Frame,
     *,
     first: str = "predict",
     inputs: Inputs = None,
@@ -38,7 +39,8 @@ def run_smoother(
         throw: as for `run_filter`.
     """
     laws = checked_keep(keep)
-    series = series_for(model, ys, first, inputs, times)
+    table = as_table("ys", ys)
+    series = series_for(model, table, first, inputs, times)
     require(model, Ability.SMOOTHER)
     if not laws:
         require(model, Ability.SMOOTHED_SUMMARIES)
@@ -51,6 +53,6 @@ def run_smoother(
         lag = as_count("lag", lag)
         if is_concrete(series.hops) and np.any(np.asarray(series.hops)[1:] == 0):
             require(model, Ability.LAG_OF_SENSORS)
-    post = filter_series(model, series, laws, throw)
+    post = filter_series(model, series, laws, throw, labels_of(table))
     out = post.model.smooth(series, post.trace, lag, laws)
     return Smoothed(post, Moments(out.mean, out.covariance), out.laws, out.method, lag)

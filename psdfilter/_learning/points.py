@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
-from scipy.stats import qmc
 
 from .._checks import as_count, as_key
 from .._density.anchors import TensorGrid
@@ -26,6 +25,9 @@ def sobol_points(box: Box, num: int, *, key: PRNGKeyArray) -> Float[Array, "n d"
     """The first points of a scrambled Sobol sequence in the box."""
     seed = jax.random.randint(as_key("key", key), (), 0, np.iinfo(np.int32).max)
     count = as_count("num", num)
+    # Late: scipy.stats takes longer to import than all the rest of this package.
+    from scipy.stats import qmc
+
     sequence = qmc.Sobol(box.dim, scramble=True, rng=np.random.default_rng(int(seed)))
     # Whole powers of two keep the sequence balanced; the tail is cut off afterwards.
     unit = 2.0 * sequence.random_base2(int(np.ceil(np.log2(count))))[:count] - 1.0

@@ -7,9 +7,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.stats
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
+from scipy.special import chdtrc
 
 from .fit import Fit
 from .likelihood import Likelihood
@@ -88,7 +88,7 @@ def likelihood_ratio_test(null: Fit, alternative: Fit) -> ChiSquaredTest:
             f"{len(alternative.names)} and {len(null.names)}"
         )
     statistic = 2.0 * float(alternative.log_likelihood - null.log_likelihood)
-    return ChiSquaredTest(statistic, degrees, float(scipy.stats.chi2.sf(statistic, degrees)))
+    return ChiSquaredTest(statistic, degrees, float(chdtrc(degrees, statistic)))
 
 
 @eqx.filter_jit
@@ -139,6 +139,4 @@ def score_test(
     # The others are at their maximum: their score is zero but for the accuracy of the search.
     gradient = np.where(held, gradient, 0.0)
     statistic = float(gradient @ np.linalg.solve(matrix, gradient))
-    return ChiSquaredTest(
-        statistic, len(restricted), float(scipy.stats.chi2.sf(statistic, len(restricted)))
-    )
+    return ChiSquaredTest(statistic, len(restricted), float(chdtrc(len(restricted), statistic)))

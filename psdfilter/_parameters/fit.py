@@ -7,10 +7,11 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-import scipy.stats
 from jaxtyping import Array, Float
+from scipy.special import ndtri
 
 from .._checks import Numbers, as_count
+from .._frames.table import Frame
 from .._inference.engine import AbstractEngine
 from .._inference.posterior import Posterior
 from .._learning.progress import Bar
@@ -84,7 +85,7 @@ class Fit(eqx.Module):
         if not 0 < level < 1:
             raise ValueError(f"level must lie in (0, 1), got {level!r}")
         deviations = np.sqrt(np.diagonal(_inverse(np.asarray(self.hessian))))
-        reach = scipy.stats.norm.ppf(0.5 + 0.5 * level) * deviations
+        reach = ndtri(0.5 + 0.5 * level) * deviations
         coordinates = self.objective.coordinates
         ends = coordinates.natural(self.free - reach), coordinates.natural(self.free + reach)
         return jnp.minimum(*ends), jnp.maximum(*ends)
@@ -123,7 +124,7 @@ class Fit(eqx.Module):
 def fit(
     build: Build,
     theta0: Theta,
-    ys: Numbers | Sequence[Numbers],
+    ys: Numbers | Frame | Sequence[Numbers | Frame],
     *,
     bounds: Bounds | None = None,
     log_prior: LogPrior = None,

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from .._checks import Numbers, is_traced
+from .._frames.table import Frame, as_tables
 from .._inference.ability import Ability, NotOffered
 from .._inference.engine import AbstractEngine, Task
 from .._inference.learn import choose_engine
@@ -153,8 +154,8 @@ class Settings:
 
     def __init__(self, ys: Any, keywords: dict[str, Any]):
         """Keep the arguments of `likelihood`."""
-        self.ys, self.keywords = ys, keywords
-        self.several = are_several(ys)
+        self.ys, self.keywords = as_tables("ys", ys), keywords
+        self.several = are_several(self.ys)
 
     def each(self) -> list[tuple[Any, Any, Any]]:
         """ys, inputs and times of every series."""
@@ -190,7 +191,7 @@ def default_tol(dim: int) -> float:
 def likelihood(
     build: Build,
     theta: Theta,
-    ys: Numbers | Sequence[Numbers],
+    ys: Numbers | Frame | Sequence[Numbers | Frame],
     *,
     tol: float | None = None,
     first: str = "predict",
@@ -206,7 +207,7 @@ def likelihood(
         theta: a pytree of numbers at which grids, nodes and box are chosen.
         ys: one series as for `run_filter`: an array (T, p) or (T,), NaN where missing, or a list of
             T numbers or of T arrays of shape (1,). Or several independent series: a list of arrays
-            (T_i, p), or an array (S, T, p).
+            (T_i, p), or an array (S, T, p). Data frames serve as well, one or a list of them.
         tol: as for `learn`: the error of each increment; by default 1e-5 for states on a line and
             1e-4 otherwise. Gradients lose a digit or two on values.
         first: as for `run_filter`.

@@ -6,8 +6,8 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
-import scipy.stats
 from jaxtyping import Array, Float
+from scipy.special import chdtri
 
 from .._checks import as_count
 from .maximize import Objective
@@ -40,7 +40,7 @@ class Profile(eqx.Module):
         """
         if not 0 < level < 1:
             raise ValueError(f"level must lie in (0, 1), got {level!r}")
-        gap = 2 * (self.best - self.log_likelihoods) - scipy.stats.chi2.ppf(level, 1)
+        gap = 2 * (self.best - self.log_likelihoods) - chdtri(1, 1 - level)
         inside = np.flatnonzero(gap <= 0)
         if not inside.size:
             return float("nan"), float("nan")

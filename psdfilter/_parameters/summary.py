@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.stats
+from scipy.special import ndtr
 
 if TYPE_CHECKING:
     from .fit import Fit
@@ -15,7 +15,7 @@ def summary_table(fit: "Fit", level: float) -> str:
     lower, upper = (np.asarray(end) for end in fit.interval(level))
     with np.errstate(divide="ignore", invalid="ignore"):
         z = estimates / errors
-    p = 2 * scipy.stats.norm.sf(np.abs(z))
+    p = 2 * ndtr(-np.abs(z))
     tail = 0.5 * (1 - level)
     head = ["", "coef", "std err", "z", "P>|z|", f"[{tail:.3g}", f"{1 - tail:.3g}]"]
     rows = [

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # Blue, vermilion, green and purple of Okabe and Ito: colour-blind eyes tell them apart too.
 BAND, LINE, TRUTH, DATA = "#9ecae1", "#0072b2", "#d55e00", "#525252"
 OTHERS = (LINE, "#009e73", "#cc79a7", "#e69f00", "#56b4e9", DATA)
-HEAT = "Blues"
+HEAT, ON_HEAT = "Blues", "#e69f00"
 
 
 def pyplot() -> "ModuleType":
@@ -52,6 +52,7 @@ def panels_for(axes: object, rows: int, columns: int, size: tuple[float, float])
 def finish(ax: "Axes", xlabel: str | None, ylabel: str | None, legend: bool = True) -> "Axes":
     """Labels, no frame where nothing is read off, and a legend above the data, never on them."""
     ax.spines[["top", "right"]].set_visible(False)
+    _shorten_dates(ax)
     if xlabel is not None:
         ax.set_xlabel(xlabel)
     if ylabel is not None:
@@ -62,13 +63,43 @@ def finish(ax: "Axes", xlabel: str | None, ylabel: str | None, legend: bool = Tr
     return ax
 
 
+def _shorten_dates(ax: "Axes") -> None:
+    """Dates in few letters, where there are any: in full they run into one another."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    locator = ax.xaxis.get_major_locator()
+    if isinstance(locator, AutoDateLocator):
+        ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+
+
 def times_of(result: AbstractResult, times: object = None) -> np.ndarray:
     """What stands on the axis of time: the times of the result unless others are given."""
     count = result.mean.shape[0]
-    at = np.asarray(result.times if times is None else times)
+    at = _own_times(result) if times is None else np.asarray(times)
     if at.shape != (count,):
         raise ValueError(f"times must have shape ({count},), as the result has, got {at.shape}")
     return at
+
+
+def shared_times(*results: AbstractResult) -> list[np.ndarray]:
+    """Times of several results on one axis: dates if all have them, else transitions."""
+    named = [_own_times(result) for result in results]
+    if len({at.dtype.kind for at in named}) == 1 and all(_is_named(r) for r in results):
+        return named
+    return [np.asarray(result.times) for result in results]
+
+
+def _is_named(result: AbstractResult) -> bool:
+    labels = result.labels
+    return labels is not None and labels.values is not None and labels.is_ordered
+
+
+def _own_times(result: AbstractResult) -> np.ndarray:
+    """Dates or numbers of the data frame that the observations came in, else transitions."""
+    labels = result.labels
+    if labels is None or labels.values is None or not labels.is_ordered:
+        return np.asarray(result.times)
+    return labels.local
 
 
 def rows_of(name: str, values: object, shape: tuple[int, ...]) -> np.ndarray:
@@ -89,6 +120,14 @@ def names_of(names: Sequence[str] | None, dim: int, letter: str = "x") -> list[s
         raise ValueError(f"names must be {dim}, one for each coordinate, got {len(names)}")
     # A dollar sign in a name would be taken for the start of a formula.
     return [str(name).replace("$", r"\$") for name in names]
+
+
+def observed_names(
+    names: Sequence[str] | None, result: AbstractResult, dim: int
+) -> Sequence[str] | None:
+    """The given names, or those of the columns that were observed."""
+    columns = None if result.labels is None else result.labels.columns
+    return columns if names is None and columns is not None and len(columns) == dim else names
 
 
 def coordinate_of(coordinate: int, dim: int) -> int:

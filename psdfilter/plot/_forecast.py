@@ -22,8 +22,9 @@ from ._axes import (
     coordinate_of,
     finish,
     names_of,
+    observed_names,
     rows_of,
-    times_of,
+    shared_times,
 )
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ def forecast(
     dim = future.mean.shape[1]
     i, ax = coordinate_of(coordinate, dim), axes_for(ax)
     past = slice(None) if history is None else slice(-history, None)
-    at = times_of(post)[past]
+    before, after = shared_times(post, ahead)
+    at = before[past]
     if of == "state":
         lower, upper = (np.asarray(end)[past, i] for end in post.interval(0.95))
         middle = np.asarray(post.quantile(0.5))[past, i]
@@ -71,25 +73,26 @@ def forecast(
     else:
         filtered = post.filtered if isinstance(post, Smoothed) else post
         ax.plot(at, np.asarray(filtered.series.ys)[past, i], ".", color=DATA, label="observed")
-    _fan(post if of == "state" else None, ahead, future, i, ax)
+    if of == "state":
+        _fan([post, future], np.concatenate([before[-1:], after]), i, ax)
+    else:
+        _fan([future], after, i, ax)
     if truth is not None:
         came = rows_of("truth", truth, (future.mean.shape[0], 1))[:, 0]
-        ax.plot(times_of(ahead), came, ".", color=TRUTH, ms=5, label="what came")
+        ax.plot(after, came, ".", color=TRUTH, ms=5, label="what came")
     ax.margins(x=0.01)
-    return finish(ax, "time", names_of(names, dim, "x" if of == "state" else "y")[i])
+    if of == "state":
+        return finish(ax, "time", names_of(names, dim)[i])
+    return finish(ax, "time", names_of(observed_names(names, post, dim), dim, "y")[i])
 
 
-def _fan(
-    start: AbstractResult | None, ahead: Forecast, future: AbstractResult, i: int, ax: "Axes"
-) -> None:
-    """Nested intervals; those of states begin where the history ends."""
-    parts = [future] if start is None else [start, future]
-    times = [times_of(ahead)] if start is None else [times_of(start)[-1:], times_of(ahead)]
-    at, colour = np.concatenate(times), OTHERS[1]
+def _fan(parts: list[AbstractResult], at: np.ndarray, i: int, ax: "Axes") -> None:
+    """Nested intervals; those of states begin where the history, the first of two parts, ends."""
+    colour = OTHERS[1]
 
     def attached(levels: list[float]) -> np.ndarray:
         ends = [np.asarray(part.quantile(levels))[:, :, i] for part in parts]
-        return np.concatenate([ends[0][:, -1:], ends[1]] if start is not None else ends, axis=1)
+        return ends[0] if len(ends) == 1 else np.concatenate([ends[0][:, -1:], ends[1]], axis=1)
 
     for mass, alpha in _FAN:
         ax.fill_between(at, *attached(central_levels(mass)), color=colour, alpha=alpha, lw=0)

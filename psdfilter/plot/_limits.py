@@ -8,10 +8,9 @@ from .._checks import Numbers
 from .._density.box import Box
 from .._density.moments import moments
 from .._density.psd import AbstractDensity
+from .._inference.gridded import limits_of_laws, masses_on_cells
 from .._inference.result import AbstractResult
 
-# Mass that may be out of sight on each side, and room beside what is in sight.
-_HIDDEN, _ROOM = 1e-3, 0.06
 # Half-width of a picture in standard deviations, where nothing but moments is known.
 _DEVIATIONS = 4.0
 
@@ -33,16 +32,9 @@ def given_limits(limits: Limits, dim: int) -> np.ndarray | None:
     return pairs
 
 
-def widened(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Limits (d, 2) with room on both sides."""
-    room = _ROOM * np.where(high > low, high - low, np.maximum(1.0, np.abs(low)))
-    return np.stack([low - room, high + room], axis=1)
-
-
 def limits_of_result(result: AbstractResult, at: slice | list[int] = slice(None)) -> np.ndarray:
     """What holds all but a thousandth of the mass on each side, at the given times, (d, 2)."""
-    ends = np.asarray(result.quantile([_HIDDEN, 1 - _HIDDEN]))[:, at]
-    return widened(ends[0].min(axis=0), ends[1].max(axis=0))
+    return limits_of_laws(result.laws, at)
 
 
 def limits_of_density(density: AbstractDensity) -> np.ndarray:
@@ -77,13 +69,8 @@ def values_on_plane(
 def masses_over_time(result: AbstractResult, coordinate: int, edges: np.ndarray) -> np.ndarray:
     """Mass between neighbouring edges of one coordinate, divided by their distance, (T, k)."""
     shape = result.mean.shape
-    below = []
-    for edge in edges:
-        points = np.full(shape, edge)
-        below.append(np.asarray(result.laws.cdfs(points))[:, coordinate])  # pyright: ignore[reportArgumentType]
-    # Differences of equal numbers may be rounded to less than nothing.
-    masses = np.maximum(np.diff(np.stack(below, axis=1), axis=1), 0.0)
-    return masses / np.diff(edges)
+    every = np.broadcast_to(edges, (shape[1], len(edges)))
+    return masses_on_cells(result.laws, shape, every)[:, coordinate]
 
 
 def levels_of(values: np.ndarray, masses: tuple[float, ...]) -> np.ndarray:

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._inference.posterior import Posterior
-from ._axes import BAND, DATA, LINE, TRUTH, axes_for, coordinate_of, finish, names_of, times_of
+from ._axes import (
+    BAND,
+    DATA,
+    LINE,
+    TRUTH,
+    axes_for,
+    coordinate_of,
+    finish,
+    names_of,
+    observed_names,
+    times_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,4 +59,5 @@ def observations(
     if outside.any():
         ax.plot(at[outside], seen[outside], "x", color=TRUTH, ms=5, label="outside")
     ax.margins(x=0.01)
-    return finish(ax, "time", names_of(names, ys.shape[1], "y")[i])
+    called = observed_names(names, post, ys.shape[1])
+    return finish(ax, "time", names_of(called, ys.shape[1], "y")[i])

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._checks import Numbers
+from .._frames.out import plain_times
+from .._inference.gridded import widened
 from .._inference.result import AbstractResult
 from ._axes import (
     BAND,
     DATA,
     HEAT,
     LINE,
+    ON_HEAT,
     TRUTH,
     axes_for,
     coordinate_of,
@@ -29,7 +32,6 @@ from ._limits import (
     limits_of_result,
     masses_over_time,
     values_on_line,
-    widened,
 )
 
 if TYPE_CHECKING:
@@ -89,8 +91,8 @@ def over_time(
     image.set_edgecolor("face")
     if mass is not None:
         lower, upper = (np.asarray(end)[:, i] for end in result.interval(mass))
-        ax.plot(at, lower, color=LINE, lw=0.9, label=f"{mass:.0%} interval")
-        ax.plot(at, upper, color=LINE, lw=0.9)
+        ax.plot(at, lower, color=ON_HEAT, lw=1.1, label=f"{mass:.0%} interval")
+        ax.plot(at, upper, color=ON_HEAT, lw=1.1)
     if seen is not None:
         ax.plot(at, seen, "x", color=DATA, ms=4, mew=0.9, label="observed")
     if states is not None:
@@ -142,6 +144,6 @@ def _ridges(
             mark = {"color": TRUTH, "ms": 4, "zorder": len(rows) + 1}
             ax.plot(truth[row], place, ".", label="truth" if place == 0 else None, **mark)
     shown = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), 8)).round().astype(int))
-    ax.set_yticks(shown, [str(at[rows[k]]) for k in shown])
+    ax.set_yticks(shown, [str(time) for time in plain_times(at[rows[shown]])])
     ax.margins(x=0)
     return finish(ax, name, "time")

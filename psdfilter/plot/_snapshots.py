@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .._checks import Numbers
+from .._frames.out import plain_times
 from .._inference.laws import checked_index
 from .._inference.result import AbstractResult
 from ._axes import TRUTH, finish, names_of, panels_for, rows_of, times_of
@@ -44,7 +45,7 @@ def snapshots(
     if not len(at):
         raise ValueError("at must name at least one time, got none")
     rows = [checked_index("at", int(t), count) for t in at]
-    times, labels = times_of(result), names_of(names, 2)
+    times, labels = plain_times(times_of(result)), names_of(names, 2)
     states = None if truth is None else rows_of("truth", truth, (count, 2))
     window = given_limits(limits, 2)
     window = limits_of_result(result, rows) if window is None else window

@@ -213,7 +213,7 @@ def test_a_forecast_of_no_steps_is_the_filter_and_one_of_two_is_two_missing_rows
     ahead = psd.forecast(model, post, 2)
     longer = psd.run_filter(model, np.concatenate([ys, np.full_like(ys[:2], np.nan)]))
     # Forecasts of adaptive steps are made on nodes of their own.
-    atol = 0.01 * CASES[name].tol if model.engine == "adaptive" else 1e-8
+    atol = 0.1 * CASES[name].tol if model.engine == "adaptive" else 1e-8
     np.testing.assert_allclose(ahead.mean, longer.mean[-2:], rtol=1e-6, atol=atol)
     np.testing.assert_allclose(ahead.covariance, longer.covariance[-2:], rtol=1e-6, atol=atol)
 

@@ -1,0 +1,212 @@
+"""Text files of columns: what they hold, or line and column of what is wrong with them."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+import numpy as np
+
+from .cells import CellError, is_missing, is_number, numbers, times
+from .errors import DataError, quoted
+from .labels import Labels
+from .table import Table
+
+_BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which columns of a file, and how it is written.
+
+    Attributes:
+        columns: names, or numbers from one in files without a header; none for the only one.
+        time: the column of times, if there is one.
+        time_format: of dates that are not ISO 8601, as for `datetime.strptime`.
+        header: whether the first row has names; None to look.
+        delimiter: None to look.
+        decimal: "." or ",".
+        encoding: of text.
+        sort: put rows in the order of their times instead of refusing them.
+    """
+
+    columns: tuple[str, ...] = ()
+    time: str | None = None
+    time_format: str | None = None
+    header: bool | None = None
+    delimiter: str | None = None
+    decimal: str = "."
+    encoding: str = "utf-8"
+    sort: bool = False
+
+
+def parse_delimited(raw: bytes, path: str, wanted: Wanted) -> Table:
+    """The table in the bytes of a text file."""
+    text = _decoded(raw, path, wanted.encoding)
+    if not text.strip():
+        raise DataError(path, "the file is empty")
+    mark = wanted.delimiter or _delimiter(text)
+    names, columns, lines = _Reader(text, path, mark, wanted).read()
+    if not lines.size:
+        raise DataError(path, "the file has a header and no rows of data", line=1)
+    where = _Where(text, path, mark, lines)
+    chosen = pick(names, wanted, path)
+    values = []
+    for name in chosen:
+        place = names.index(name)
+        try:
+            values.append(numbers(columns[place], wanted.decimal))
+        except CellError as error:
+            raise where.error(error, place, f"column {quoted(name)}: ") from None
+    table = np.column_stack(values)
+    if wanted.time is None:
+        return Table(table, Labels(columns=tuple(chosen)))
+    place = names.index(wanted.time)
+    try:
+        at, zone = times(columns[place], wanted.time_format)
+        order = checked_order(at, wanted.sort, where.named)
+    except CellError as error:
+        raise where.error(error, place, f"column {quoted(wanted.time)}: ") from None
+    return Table(table[order], Labels(at[order], wanted.time, zone, tuple(chosen)))
+
+
+def checked_order(at: np.ndarray, sort: bool, named: object) -> np.ndarray:
+    """The order of rows; times that go back are refused unless they may be sorted."""
+    order = np.argsort(at, kind="stable") if sort else np.arange(len(at))
+    gaps = np.diff(at[order])
+    nothing = np.zeros((), gaps.dtype)
+    name = named if callable(named) else (lambda row: f"row {row + 1}")
+    if (gaps < nothing).any():
+        row = int(np.flatnonzero(gaps < nothing)[0])
+        raise CellError(
+            row + 1,
+            f"the time {at[row + 1]} comes after {at[row]} ({name(row)}): sort the rows, or pass "
+            "--sort",
+        )
+    if (gaps == nothing).any():
+        row = int(np.flatnonzero(gaps == nothing)[0])
+        first, second = sorted((int(order[row]), int(order[row + 1])))
+        raise CellError(
+            second, f"the time {at[second]} is also that of {name(first)}: keep one row of a time"
+        )
+    return order
+
+
+def pick(names: Sequence[str], wanted: Wanted, path: str) -> tuple[str, ...]:
+    """The columns of observations: those asked for, or the only one there is."""
+    for name in (*wanted.columns, *(() if wanted.time is None else (wanted.time,))):
+        if name not in names:
+            near = get_close_matches(name, names, 1)
+            hint = f" (did you mean {quoted(near[0])}?)" if near else ""
+            raise DataError(path, f"there is no column {quoted(name)}{hint}: {_listed(names)}")
+        if list(names).count(name) > 1:
+            raise DataError(path, f"there are {list(names).count(name)} columns {quoted(name)}")
+    if wanted.columns:
+        return wanted.columns
+    rest = tuple(name for name in names if name != wanted.time)
+    if len(rest) != 1:
+        raise DataError(path, f"say which column is observed, --column NAME: {_listed(names)}")
+    return rest
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(quoted(name) for name in names[:12])
+    return f"the file has {shown}{' ...' * (len(names) > 12)}"
+
+
+def _decoded(raw: bytes, path: str, encoding: str) -> str:
+    encoding = _BYTE_ORDER_MARKS.get(raw[:2], encoding)
+    try:
+        text = raw.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        column = error.start - (raw.rfind(b"\n", 0, error.start) + 1) + 1
+        message = f"the text is not {encoding}: pass --encoding, for example latin-1"
+        raise DataError(path, message, line=line, column=column) from None
+    except LookupError:
+        raise DataError(path, f"there is no encoding {quoted(encoding)}") from None
+    return text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")
+
+
+def _delimiter(text: str) -> str:
+    """What separates the cells of the first two lines alike; a comma if nothing does."""
+    head = [line for line in text[:100_000].splitlines()[:20] if line.strip()][:2]
+    for mark in (";", "\t", "|"):
+        counts = {line.count(mark) for line in head}
+        if 0 not in counts and len(counts) == 1:
+            return mark
+    return ","
+
+
+class _Reader:
+    """Rows of cells, column by column."""
+
+    def __init__(self, text: str, path: str, mark: str, wanted: Wanted):
+        self._path, self._wanted, self._mark = path, wanted, mark
+        self._rows = csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True)
+
+    def read(self) -> tuple[list[str], list[tuple[str, ...]], np.ndarray]:
+        """Names, cells of each column, and the line of each row."""
+        first = next(row for row in self._rows if row)
+        names, rows, lines = [cell.strip() for cell in first], [], []
+        if not self._has_header(first):
+            names = [str(i + 1) for i in range(len(first))]
+            rows.append(first)
+            lines.append(self._rows.line_num)
+        num = len(names)
+        try:
+            for row in self._rows:
+                if len(row) == num:
+                    rows.append(row)
+                    lines.append(self._rows.line_num)
+                elif row:
+                    raise DataError(self._path, self._ragged(row, num), line=self._rows.line_num)
+        except csv.Error as error:
+            raise DataError(self._path, f"{error}", line=self._rows.line_num) from None
+        columns = list(zip(*rows, strict=True)) if rows else [() for _ in names]
+        return names, columns, np.asarray(lines, dtype=int)
+
+    def _has_header(self, first: list[str]) -> bool:
+        if self._wanted.header is not None:
+            return self._wanted.header
+        if set(self._wanted.columns) & {cell.strip() for cell in first}:
+            return True
+        return not any(is_number(cell, self._wanted.decimal) for cell in first) and not all(
+            is_missing(cell) for cell in first
+        )
+
+    def _ragged(self, row: list[str], num: int) -> str:
+        hint = ""
+        if self._mark == "," and len(row) > num:
+            hint = ": numbers with decimal commas have to be quoted, or separated by semicolons"
+        return f"the row has {len(row)} cells, and the first one has {num}{hint}"
+
+
+class _Where:
+    """Lines and columns of cells, looked up when something is wrong with one."""
+
+    def __init__(self, text: str, path: str, mark: str, lines: np.ndarray):
+        self._text, self._path, self._mark, self._lines = text, path, mark, lines
+
+    def named(self, row: int) -> str:
+        return f"line {self._lines[row]}"
+
+    def error(self, error: CellError, place: int, prefix: str) -> DataError:
+        line = int(self._lines[error.row])
+        column = self._column(line, place)
+        return DataError(self._path, f"{prefix}{error}", line=line, column=column)
+
+    def _column(self, line: int, place: int) -> int | None:
+        """Characters before the cell in its line, plus one; not for cells of several lines."""
+        lines = self._text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        text = lines[line - 1]
+        inside, seen = False, 0
+        for position, character in enumerate(text):
+            if seen == place:
+                return position + 1
+            if character == '"':
+                inside = not inside
+            elif character == self._mark and not inside:
+                seen += 1
+        return len(text) + 1 if seen == place else None

@@ -1,0 +1,19 @@
+"""What is wrong with a file of data, and where."""
+
+
+class DataError(ValueError):
+    """A file that cannot be read as a series: `path:line:column: what, and what to do`."""
+
+    def __init__(
+        self, path: object, message: str, *, line: int | None = None, column: int | None = None
+    ):
+        """`line` and `column` (characters) count from one."""
+        place = ":".join(str(part) for part in (path, line, column) if part is not None)
+        super().__init__(f"{place}: {message}")
+        self.path, self.line, self.column = path, line, column
+
+
+def quoted(text: str, length: int = 40) -> str:
+    """A piece of a file in quotes, not too long and without control characters."""
+    clean = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return f'"{clean[: length - 1]}…"' if len(clean) > length else f'"{clean}"'

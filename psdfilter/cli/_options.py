@@ -1,0 +1,134 @@
+"""Options that commands share, and how they are read."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Data = Annotated[
+    str,
+    typer.Argument(help="CSV, Parquet, NetCDF or Zarr; - for CSV from the standard input."),
+]
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model", "-m", help="path.py:name, a saved model, or a name that `models` lists."
+    ),
+]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option("--column", "-c", help="An observed column; repeat it for several."),
+]
+Time = Annotated[
+    str | None,
+    typer.Option("--time", "-t", help="The column of dates or numbers; gaps are missing steps."),
+]
+TimeFormat = Annotated[
+    str | None, typer.Option(help='Of dates that are not ISO 8601, for example "%d.%m.%Y".')
+]
+Header = Annotated[
+    bool | None, typer.Option("--header/--no-header", help="Whether CSV has names on top.")
+]
+Delimiter = Annotated[str | None, typer.Option(help="Between cells of CSV; found by itself.")]
+Decimal = Annotated[str, typer.Option(help='"." or "," in numbers of CSV.')]
+Encoding = Annotated[str, typer.Option(help="Of CSV.")]
+Sort = Annotated[bool, typer.Option("--sort", help="Sort rows by time instead of refusing them.")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", "-s", help="NAME=VALUE: a parameter of the model.")
+]
+Functions = Annotated[
+    str | None, typer.Option(help="path.py:name of a saved model that needs its functions.")
+]
+Tol = Annotated[float | None, typer.Option(help="Total variation error to aim at.")]
+Engine = Annotated[str, typer.Option(help="As learn takes it: auto, adaptive, nodes, exact ...")]
+First = Annotated[
+    str | None, typer.Option(help="predict: a transition before the first row; observe: none.")
+]
+Out = Annotated[
+    Path | None, typer.Option("--out", "-o", help="A folder for tables, densities and a report.")
+]
+TableKind = Annotated[str, typer.Option("--table", help="csv or parquet.")]
+ArrayKind = Annotated[str, typer.Option("--arrays", help="netcdf or zarr.")]
+Title = Annotated[str | None, typer.Option(help="Of the report.")]
+Certificate = Annotated[bool, typer.Option("--certificate", help="Also what can be proved.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
+
+
+def choice(name: str, value: str, allowed: tuple[str, ...]) -> str:
+    """One of several words."""
+    if value not in allowed:
+        raise typer.BadParameter(f"must be {' or '.join(allowed)}, got {value!r}", param_hint=name)
+    return value
+
+
+def pairs(name: str, given: list[str] | None) -> dict[str, str]:
+    """NAME=VALUE, NAME=VALUE, ... as a dict."""
+    found = {}
+    for text in given or []:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise typer.BadParameter(f"must be NAME=VALUE, got {text!r}", param_hint=name)
+        found[key.strip()] = value.strip()
+    return found
+
+
+def number(name: str, text: str) -> float:
+    """A number, or an error that names the option."""
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"must be a number, got {text!r}", param_hint=name) from None
+
+
+def request_of(options: dict[str, Any]) -> Any:
+    """The options that all commands share, as a `Request`."""
+    decimal = choice("--decimal", options["decimal"], (".", ","))
+    mark = options["delimiter"]
+    if mark is not None and len(mark.encode().decode("unicode_escape")) != 1:
+        raise typer.BadParameter(f"must be one character, got {mark!r}", param_hint="--delimiter")
+    tol = options["tol"]
+    if tol is not None and not 0 < tol < 2:
+        raise typer.BadParameter(f"must lie in (0, 2), got {tol}", param_hint="--tol")
+    values = pairs("--set", options["set_"])
+    from psdfilter._frames.delimited import Wanted
+    from psdfilter.cli._request import Request
+
+    parts = {
+        "data": options["data"],
+        "wanted": Wanted(
+            columns=tuple(options["column"] or ()),
+            time=options["time"],
+            time_format=options["time_format"],
+            header=options["header"],
+            delimiter=None if mark is None else mark.encode().decode("unicode_escape"),
+            decimal=decimal,
+            encoding=options["encoding"],
+            sort=options["sort"],
+        ),
+        "model": options["model"],
+        "functions": options["functions"],
+        "values": {key: number("--set", value) for key, value in values.items()},
+        "tol": tol,
+        "engine": options["engine"],
+        "first": options["first"] and choice("--first", options["first"], ("predict", "observe")),
+        "out": options["out"],
+        "form": (
+            choice("--table", options.get("table", "csv"), ("csv", "parquet")),
+            choice("--arrays", options.get("arrays", "netcdf"), ("netcdf", "zarr")),
+        ),
+        "title": options["title"],
+        "certificate": options.get("certificate", False),
+    }
+    return Request(**parts)
+
+
+def bounds_of(given: list[str] | None) -> dict[str, tuple[float | None, float | None]]:
+    """NAME=LOWER:UPPER as `fit` takes bounds."""
+    limits = {}
+    for name, text in pairs("--bound", given).items():
+        low, colon, high = text.partition(":")
+        if not colon:
+            raise typer.BadParameter(f"must be LOWER:UPPER, got {text!r}", param_hint="--bound")
+        ends = [number("--bound", end) if end.strip() else None for end in (low, high)]
+        limits[name] = (ends[0], ends[1])
+    return limits

@@ -1,0 +1,191 @@
+"""The numbers that a report shows, as plain arrays."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from .._frames.out import plain_times, state_names
+from .._inference.gridded import density_on_plane, marginal_densities
+from .._inference.posterior import Forecast, Posterior, Smoothed
+from .._inference.result import AbstractResult
+
+# Times that a heat map has room for, and points of lines that a page carries easily.
+_MOST_COLUMNS, _MOST_POINTS, _GRID = 240, 4000, 121
+# Of states in the plane, whose joint densities are a picture for each time.
+_MOST_PICTURES, _PLANE_GRID = 80, 45
+# Quantiles of states, and of forecasts and observations.
+LEVELS = (0.025, 0.05, 0.25, 0.5, 0.75, 0.95, 0.975)
+
+
+@dataclass(frozen=True)
+class Laws:
+    """Summaries of a result at its shown times, (t, d) each, and densities at fewer of them.
+
+    Attributes:
+        mean: and `sd`, `quantiles` (k, t, d) at `LEVELS`.
+        points: (d, n), where densities (c, d, n) are known.
+    """
+
+    mean: np.ndarray
+    sd: np.ndarray
+    quantiles: np.ndarray
+    points: np.ndarray | None = None
+    densities: np.ndarray | None = None
+
+    def level(self, level: float, i: int) -> np.ndarray:
+        """One quantile of one coordinate, (t,)."""
+        return self.quantiles[LEVELS.index(level), :, i]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Observations (t, p), what was predicted of them, and how well that held; None if unknown."""
+
+    values: np.ndarray
+    predicted: Laws | None
+    pit: np.ndarray | None
+    residuals: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class Content:
+    """All of a report but its words.
+
+    Attributes:
+        times: of the shown rows, ISO dates or numbers.
+        columns: which of the shown rows have densities.
+        num: number of rows, shown or not.
+        lost: why something is not there, by what it is.
+        joint: of states in the plane, points of the axes and joint densities, (c, n, n).
+    """
+
+    times: list[Any]
+    time_name: str
+    columns: np.ndarray
+    num: int
+    names: list[str]
+    observed_names: list[str]
+    filtered: Laws
+    smoothed: Laws | None
+    ahead: Laws | None
+    ahead_observed: Laws | None
+    ahead_times: list[Any]
+    seen: Seen
+    log_likelihoods: np.ndarray
+    errors: np.ndarray | None
+    tol: float
+    lost: dict[str, str]
+    joint: tuple[np.ndarray, np.ndarray] | None = None
+
+
+def collect(
+    post: Posterior, smooth: Smoothed | None, ahead: Forecast | None, names: list[str] | None
+) -> Content:
+    """The numbers of a filter, and of a smoother and a forecast if there are."""
+    num, dim = post.mean.shape
+    rows = _spread(num, _MOST_POINTS)
+    columns = _spread(len(rows), _MOST_PICTURES if dim == 2 else _MOST_COLUMNS)
+    lost: dict[str, str] = {}
+    at, name = _times(post, ahead)
+    later = attempt("the law of y in the forecast", lost, lambda: _observed_ahead(ahead))
+    observed = observed_names(post)
+
+    def joint() -> tuple[np.ndarray, np.ndarray]:
+        return density_on_plane(post.laws, _PLANE_GRID, rows[columns])
+
+    errors = attempt("error estimates", lost, lambda: np.asarray(post.error_estimates)[rows])
+    return Content(
+        times=[at[0][row] for row in rows],
+        time_name=name,
+        columns=columns,
+        num=num,
+        names=state_names(names, dim),
+        observed_names=observed,
+        filtered=_laws(post, rows, rows[columns]),
+        smoothed=None if smooth is None else _laws(smooth, rows, rows[columns]),
+        ahead=None if ahead is None else _laws(ahead, np.arange(ahead.mean.shape[0]), None),
+        ahead_observed=later,
+        ahead_times=at[1],
+        seen=_seen(post, rows, lost),
+        log_likelihoods=np.asarray(post.log_likelihoods)[rows],
+        errors=errors,
+        tol=post.model.tol,
+        lost=lost,
+        joint=None if dim != 2 else attempt("joint densities", lost, joint),
+    )
+
+
+def attempt(what: str, lost: dict[str, str], compute: Callable[[], Any]) -> Any:
+    """What can be computed, or None and a note why it is not there."""
+    try:
+        return compute()
+    except ValueError as error:
+        lost[what] = str(error)
+        return None
+
+
+def observed_names(post: Posterior) -> list[str]:
+    """Names of the observed columns."""
+    num = np.asarray(post.series.ys).shape[1]
+    given = None if post.labels is None else post.labels.columns
+    if given is not None and len(given) == num:
+        return list(given)
+    return [f"y{i}" for i in range(num)]
+
+
+def _spread(num: int, most: int) -> np.ndarray:
+    """At most `most` of `num` rows, evenly, with the first and the last."""
+    return np.unique(np.linspace(0, num - 1, min(num, most)).round().astype(int))
+
+
+def _laws(result: AbstractResult, rows: np.ndarray, dense: np.ndarray | None) -> Laws:
+    covariance = np.asarray(result.covariance)
+    deviation = np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1))
+    quantiles = np.asarray(result.quantile(list(LEVELS)))
+    points = densities = None
+    if dense is not None:
+        points, densities = marginal_densities(result.laws, result.mean.shape, _GRID, dense)
+    mean = np.asarray(result.mean)
+    return Laws(mean[rows], deviation[rows], quantiles[:, rows], points, densities)
+
+
+def _seen(post: Posterior, rows: np.ndarray, lost: dict[str, str]) -> Seen:
+    values = np.asarray(post.series.ys)[rows]
+
+    def predicted() -> Laws:
+        return _laws(post.predicted_observations, rows, None)
+
+    bands = attempt("predictive bands", lost, predicted)
+    pit = attempt("PIT and residuals", lost, lambda: np.asarray(post.pit)[rows])
+    if pit is None:
+        return Seen(values, bands, None, None)
+    pit = pit.reshape(len(rows), -1)
+    # As `post.residuals`, which would compute `post.pit` once more.
+    tiny = np.finfo(float).eps
+    return Seen(values, bands, pit, ndtri(np.clip(pit, tiny, 1 - tiny)))
+
+
+def _observed_ahead(ahead: Forecast | None) -> Laws | None:
+    if ahead is None:
+        return None
+    return _laws(ahead.observations, np.arange(ahead.mean.shape[0]), None)
+
+
+def _times(post: Posterior, ahead: Forecast | None) -> tuple[tuple[list[Any], list[Any]], str]:
+    """Times of rows and of the forecast, in one kind, and what to call them."""
+    results: list[Any] = [post] if ahead is None else [post, ahead]
+    labels = [result.labels for result in results]
+    if all(each is not None and each.values is not None and each.is_ordered for each in labels):
+        shown = [plain_times(each.local) for each in labels]
+        zone = f" ({labels[0].zone})" if labels[0].zone else ""
+        name = f"{labels[0].name or 'time'}{zone}"
+    else:
+        raw = [np.asarray(result.times) for result in results]
+        shown, name = (
+            [plain_times(each) for each in raw],
+            "step" if raw[0].dtype.kind in "iu" else "time",
+        )
+    return (shown[0], shown[1] if ahead is not None else []), name

@@ -1,0 +1,277 @@
+"""The figures of a report, made by Plotly."""
+
+import html
+import json
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from .._frames.out import needed
+from ._content import Content, Laws
+
+# Okabe and Ito: colour-blind eyes tell them apart too, on white and on black.
+FILTER, SMOOTHER, FORECAST, DATA, OUTSIDE = "#0072b2", "#009e73", "#cc79a7", "#7f7f7f", "#d55e00"
+_ON_HEAT = "#e69f00"
+_MARGIN = {"l": 56, "r": 12, "t": 12, "b": 48}
+_BINS = 20
+
+
+def escaped(text: str) -> str:
+    """Text that Plotly shows as it is: it would read tags in it."""
+    return html.escape(str(text), quote=False)
+
+
+def faint(colour: str, share: float) -> str:
+    """A colour that lets others shine through."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{share})"
+
+
+def figures(content: Content) -> dict[str, list[Any]]:
+    """Name -> a figure for every coordinate (or column of y), or a single one, as JSON trees."""
+    states, columns = range(len(content.names)), range(len(content.observed_names))
+    made: dict[str, list[Any]] = {
+        "density": [_density(content, i) for i in states],
+        "moment": [_moment(content, i) for i in states],
+        "states": [_states(content, i) for i in states],
+        "observations": [_observations(content, j) for j in columns],
+        "likelihoods": [_likelihoods(content)],
+    }
+    if content.joint is not None:
+        made["joint"] = [_joint(content)]
+    pit, residuals = content.seen.pit, content.seen.residuals
+    if pit is not None and residuals is not None and np.isfinite(pit).any():
+        own = range(pit.shape[1])
+        made["pit"] = [_pit(pit[:, j]) for j in own]
+        made["residuals"] = [_residuals(content, residuals[:, j]) for j in own]
+        made["normal"] = [_normal(residuals[:, j]) for j in own]
+    if content.errors is not None and content.errors.any():
+        made["errors"] = [_errors(content)]
+    return {name: [json.loads(figure.to_json()) for figure in each] for name, each in made.items()}
+
+
+def _figure(x: str, y: str, **layout: Any) -> Any:
+    go: Any = needed("plotly.graph_objects", "a report", "cli")
+    figure = go.Figure()
+    legend = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"}
+    return figure.update_layout(
+        xaxis_title=escaped(x),
+        yaxis_title=escaped(y),
+        margin=_MARGIN,
+        legend=legend,
+        template="none",
+        **{"hovermode": "x unified", **layout},
+    )
+
+
+def _band(figure: Any, at: list[Any], ends: tuple[np.ndarray, np.ndarray], **style: Any) -> None:
+    """An area between two lines, as two traces."""
+    colour, share, name = style["colour"], style["share"], style["name"]
+    line = {"width": 0, "color": colour}
+    figure.add_scatter(x=at, y=ends[0], mode="lines", line=line, showlegend=False, hoverinfo="skip")
+    figure.add_scatter(
+        x=at,
+        y=ends[1],
+        mode="lines",
+        line=line,
+        fill="tonexty",
+        fillcolor=faint(colour, share),
+        name=name,
+        hoverinfo="skip",
+    )
+
+
+def _density(content: Content, i: int) -> Any:
+    figure = _figure(content.time_name, content.names[i])
+    at = [content.times[k] for k in content.columns]
+    laws = content.filtered
+    assert laws.densities is not None
+    assert laws.points is not None
+    figure.add_heatmap(
+        x=at,
+        y=laws.points[i],
+        z=np.sqrt(laws.densities[:, i].T).astype(np.float32),
+        showscale=False,
+        hoverinfo="skip",
+        colorscale="Blues",
+    )
+    for level, shown in ((0.05, True), (0.95, False)):
+        figure.add_scatter(
+            x=content.times,
+            y=laws.level(level, i),
+            mode="lines",
+            line={"width": 1.5, "color": _ON_HEAT},
+            name="90% interval",
+            showlegend=shown,
+        )
+    figure.update_yaxes(range=_window(content, i))
+    cursor = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "line": {"color": OUTSIDE}}
+    return figure.update_layout(shapes=[{**cursor, "x0": at[0], "x1": at[0]}])
+
+
+def _moment(content: Content, i: int) -> Any:
+    figure = _figure("density", content.names[i], hovermode="y unified")
+    for name, laws, colour in (
+        ("filter", content.filtered, FILTER),
+        ("smoother", content.smoothed, SMOOTHER),
+    ):
+        if laws is not None:
+            assert laws.densities is not None
+            assert laws.points is not None
+            figure.add_scatter(
+                x=laws.densities[0, i],
+                y=laws.points[i],
+                mode="lines",
+                line={"color": colour, "width": 2},
+                fill="tozerox",
+                fillcolor=faint(colour, 0.2),
+                name=name,
+            )
+    largest = max(
+        float(laws.densities[:, i].max())
+        for laws in (content.filtered, content.smoothed)
+        if laws is not None and laws.densities is not None
+    )
+    figure.update_yaxes(range=_window(content, i))
+    return figure.update_xaxes(range=[0, 1.05 * largest])
+
+
+def _joint(content: Content) -> Any:
+    assert content.joint is not None
+    axes, densities = content.joint
+    figure = _figure(content.names[0], content.names[1], hovermode="closest")
+    shown = np.sqrt(densities[0].T).astype(np.float32)
+    return figure.add_heatmap(x=axes[0], y=axes[1], z=shown, showscale=False, hoverinfo="skip")
+
+
+def _window(content: Content, i: int) -> list[float]:
+    """One axis for the densities of filter and smoother, over time and at a moment."""
+    points = [
+        laws.points[i]
+        for laws in (content.filtered, content.smoothed)
+        if laws is not None and laws.points is not None
+    ]
+    return [float(min(p[0] for p in points)), float(max(p[-1] for p in points))]
+
+
+def _states(content: Content, i: int) -> Any:
+    figure = _figure(content.time_name, content.names[i])
+    at = content.times
+    for name, laws, colour in (
+        ("filter", content.filtered, FILTER),
+        ("smoother", content.smoothed, SMOOTHER),
+    ):
+        if laws is not None:
+            ends = laws.level(0.05, i), laws.level(0.95, i)
+            _band(figure, at, ends, colour=colour, share=0.2, name=f"{name}, 90%")
+            figure.add_scatter(
+                x=at, y=laws.level(0.5, i), mode="lines", line={"color": colour}, name=name
+            )
+    if content.ahead is not None:
+        last = _last(content.filtered)
+        _fan(figure, content, content.ahead, i, last)
+    return figure
+
+
+def _last(laws: Laws) -> Laws:
+    return Laws(laws.mean[-1:], laws.sd[-1:], laws.quantiles[:, -1:])
+
+
+def _fan(figure: Any, content: Content, laws: Laws, i: int, start: Laws | None) -> None:
+    """Nested intervals of a forecast, from the end of the history on."""
+    later = content.ahead_times
+    at = later if start is None else [content.times[-1], *later]
+
+    def attached(level: float) -> np.ndarray:
+        ahead = laws.level(level, i)
+        return ahead if start is None else np.concatenate([start.level(level, i), ahead])
+
+    for low, share in ((0.025, 0.15), (0.25, 0.3)):
+        ends = attached(low), attached(1 - low)
+        name = f"forecast, {1 - 2 * low:.0%}"
+        _band(figure, at, ends, colour=FORECAST, share=share, name=name)
+    line = {"color": FORECAST}
+    figure.add_scatter(x=at, y=attached(0.5), mode="lines", line=line, name="forecast")
+
+
+def _observations(content: Content, j: int) -> Any:
+    figure = _figure(content.time_name, content.observed_names[j])
+    at, seen = content.times, content.seen.values[:, j]
+    outside = np.zeros(len(seen), bool)
+    laws = content.seen.predicted
+    if laws is not None:
+        low, high = laws.level(0.05, j), laws.level(0.95, j)
+        _band(figure, at, (low, high), colour=FILTER, share=0.2, name="predicted, 90%")
+        line = {"color": FILTER, "width": 1}
+        figure.add_scatter(x=at, y=laws.level(0.5, j), mode="lines", line=line, name="predicted")
+        with np.errstate(invalid="ignore"):
+            outside = (seen < low) | (seen > high)
+    for name, chosen, colour, symbol in (
+        ("observed", ~outside, DATA, "circle"),
+        ("outside of its interval", outside, OUTSIDE, "x"),
+    ):
+        if chosen.any():
+            figure.add_scatter(
+                x=at,
+                y=np.where(chosen, seen, np.nan),
+                mode="markers",
+                marker={"color": colour, "size": 5, "symbol": symbol},
+                name=name,
+            )
+    if content.ahead_observed is not None:
+        _fan(figure, content, content.ahead_observed, j, None)
+    return figure
+
+
+def _likelihoods(content: Content) -> Any:
+    figure = _figure(content.time_name, "log p(y | y before)")
+    marker = {"color": FILTER}
+    return figure.add_bar(x=content.times, y=content.log_likelihoods, marker=marker, name="log p")
+
+
+def _pit(values: np.ndarray) -> Any:
+    """A histogram, and what 95% of the bars should stay within if values are uniform."""
+    kept = values[np.isfinite(values)]
+    bins = min(_BINS, max(4, len(kept) // 5))
+    counts, edges = np.histogram(kept, bins=bins, range=(0.0, 1.0))
+    figure = _figure("P(Y ≤ y | y before)", "relative frequency")
+    height = counts * bins / max(1, len(kept))
+    middle = 0.5 * (edges[1:] + edges[:-1])
+    figure.add_bar(x=middle, y=height, width=1 / bins, marker={"color": FILTER}, name="PIT")
+    spread = 1.96 * np.sqrt(bins * (1 - 1 / bins) / max(1, len(kept)))
+    for level, dash in ((1.0, "solid"), (1 - spread, "dot"), (1 + spread, "dot")):
+        figure.add_hline(y=max(level, 0.0), line={"color": OUTSIDE, "dash": dash, "width": 1})
+    return figure
+
+
+def _residuals(content: Content, values: np.ndarray) -> Any:
+    figure = _figure(content.time_name, "residual, in standard deviations")
+    marker = {"color": FILTER, "size": 5}
+    figure.add_scatter(x=content.times, y=values, mode="markers", marker=marker, name="residual")
+    for level in (-1.96, 1.96):
+        figure.add_hline(y=level, line={"color": OUTSIDE, "dash": "dot", "width": 1})
+    reach = float(np.nanmax(np.abs(values), initial=2.2))
+    return figure.update_yaxes(range=[-1.1 * reach, 1.1 * reach])
+
+
+def _normal(values: np.ndarray) -> Any:
+    kept = np.sort(values[np.isfinite(values)])
+    wanted = ndtri((np.arange(len(kept)) + 0.5) / max(1, len(kept)))
+    figure = _figure("normal quantile", "residual", hovermode="closest")
+    marker = {"color": FILTER, "size": 5}
+    figure.add_scatter(x=wanted, y=kept, mode="markers", marker=marker, name="residuals")
+    ends = np.array([-3.0, 3.0])
+    line = {"color": OUTSIDE, "dash": "dot", "width": 1}
+    return figure.add_scatter(x=ends, y=ends, mode="lines", line=line, name="normal")
+
+
+def _errors(content: Content) -> Any:
+    assert content.errors is not None
+    figure = _figure(content.time_name, "estimated total variation error")
+    # Zero has no place on a logarithmic axis: what is below rounding is shown at rounding.
+    shown = np.maximum(content.errors, np.finfo(float).eps)
+    line = {"color": FILTER}
+    figure.add_scatter(x=content.times, y=shown, mode="lines", line=line, name="error")
+    figure.add_hline(y=content.tol, line={"color": OUTSIDE, "dash": "dot", "width": 1})
+    return figure.update_yaxes(type="log", exponentformat="power")
