@@ -8,6 +8,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from .._checks import as_count, as_key
 from .._density.psd import AbstractDensity
+from .._statespace.functions import Row
 from .._statespace.model import Inputs
 from .ability import Ability
 from .certificate.certificate import Certificate
@@ -16,6 +17,7 @@ from .model import AbstractModel
 from .registry import engine_of, require
 from .result import AbstractGiven, AbstractResult
 from .series import Series
+from .times import dates_of
 from .trace import Moments, Trace
 
 _NO_LAWS = 'this needs the densities: filter with keep="densities" instead of "summaries"'
@@ -52,12 +54,20 @@ def _observations(
     return Observations(Moments(seen.mean, seen.covariance), seen, seen.leak, steps)
 
 
+def shown_times(steps: Int[Array, " t"], rows: Inputs, origin: str | None) -> Array | np.ndarray:
+    """Steps, real times or dates, whichever the data had."""
+    if not isinstance(rows, Row) or rows.time is None:
+        return steps
+    return jnp.asarray(rows.time) if origin is None else dates_of(origin, rows.time)
+
+
 class Posterior(AbstractResult):
     """p(x_t | y_1 ... y_t) for t = 1 ... T, from whichever engine."""
 
     model: AbstractModel
     series: Series
     trace: Trace
+    origin: str | None = eqx.field(static=True, default=None)  # the first of dates
 
     def moments(self) -> Moments:
         """Those of the trace."""
@@ -119,9 +129,9 @@ class Posterior(AbstractResult):
         return self.trace.seen
 
     @property
-    def times(self) -> Array:
-        """Times of the observations, in transitions from the prior."""
-        return self.series.steps
+    def times(self) -> Array | np.ndarray:
+        """Times of the observations, in transitions from the prior, or as they were given."""
+        return shown_times(self.series.steps, self.series.rows, self.origin)
 
     def predictive_density(self, t: int) -> AbstractDensity:
         """The density of x_t given y before t."""
@@ -157,7 +167,8 @@ class Posterior(AbstractResult):
     def error_estimates(self) -> Float[Array, " t"]:
         """Estimated total variation to the exact filter, int |p - q|, at every t; no bound."""
         require(self.model, Ability.ERRORS)
-        return engine_of(self.model).errors(self.model, self.series, self.trace)
+        model, trace = self.model.core(self.trace)
+        return engine_of(model).errors(model, self.series, trace)
 
     @property
     def error_estimate(self) -> Float[Array, ""]:
@@ -168,7 +179,8 @@ class Posterior(AbstractResult):
     def certificate(self) -> Certificate:
         """What can be proved about the error, and what can be estimated; see the guide."""
         require(self.model, Ability.CERTIFICATE)
-        found = engine_of(self.model).certify(self.model, self.series, self._kept())
+        model, trace = self.model.core(self._kept())
+        found = engine_of(model).certify(model, self.series, trace)
         assert isinstance(found, Certificate)
         return found
 
@@ -232,7 +244,7 @@ class Smoothed(AbstractResult):
         return self.filtered.log_likelihoods
 
     @property
-    def times(self) -> Array:
+    def times(self) -> Array | np.ndarray:
         """Those of the filter."""
         return self.filtered.times
 
@@ -285,11 +297,12 @@ class Forecast(AbstractGiven):
     rows: Inputs
     log_kept: Float[Array, " k"]
     codes: Int[Array, " k"]
+    origin: str | None = eqx.field(static=True, default=None)  # the first of dates
 
     @property
-    def times(self) -> Array:
-        """When, in transitions from the prior."""
-        return self.steps
+    def times(self) -> Array | np.ndarray:
+        """When, in transitions from the prior, or in the units of the data."""
+        return shown_times(self.steps, self.rows, self.origin)
 
     @property
     def observations(self) -> Observations:

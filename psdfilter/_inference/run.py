@@ -1,6 +1,7 @@
 """The filter of whole series."""
 
 import warnings
+from typing import Any
 
 import numpy as np
 from jaxtyping import Array, Int
@@ -14,6 +15,7 @@ from .notices import unresolved_series
 from .posterior import Posterior
 from .registry import as_model, require
 from .series import Series, as_series
+from .times import origin_of
 from .trace import Trace
 
 _FATAL = (_results.NO_MASS, _results.BAD_OBSERVATION, _results.SINGULAR)
@@ -25,7 +27,7 @@ def run_filter(
     *,
     first: str = "predict",
     inputs: Inputs = None,
-    times: Numbers | None = None,
+    times: Any = None,
     keep: str = "densities",
     throw: bool = True,
 ) -> Posterior:
@@ -40,21 +42,23 @@ def run_filter(
         inputs: arrays with T rows, for models that take them.
         times: whole, non-decreasing times of the observations, counted in transitions, the prior
             being at time 0; equal times are several sensors. By default 1, 2, ... (or 0, 1, ...).
+            For models whose functions take `dt`, real numbers, or dates (NumPy, pandas): these
+            count in days from the first of them, which is that of the prior.
         keep: "densities" keeps the filtered density of every step; "summaries" only means,
             covariances and likelihoods, in memory that does not grow with the nodes.
         throw: raise at the first step that failed, naming it; otherwise look at `post.codes`.
     """
     series = series_for(model, ys, first, inputs, times)
-    return filter_series(model, series, checked_keep(keep), throw)
+    return filter_series(model, series, checked_keep(keep), throw, origin_of(times))
 
 
-def series_for(
-    model: AbstractModel, ys: Numbers, first: str, inputs: Inputs, times: Numbers | None
-) -> Series:
+def series_for(model: AbstractModel, ys: Numbers, first: str, inputs: Inputs, times: Any) -> Series:
     """The series, checked, if the model can take it."""
     known = as_model(model)
-    series = as_series(ys, known.num_observed, first=first, inputs=inputs, times=times)
-    if inputs is not None:
+    series = as_series(
+        ys, known.num_observed, first=first, inputs=inputs, times=times, asked=known.asked
+    )
+    if inputs is not None or known.asked.names:
         require(known, Ability.INPUTS)
     if series.partly:
         require(known, Ability.PARTLY_MISSING)
@@ -68,14 +72,16 @@ def checked_keep(keep: str) -> bool:
     return keep == "densities"
 
 
-def filter_series(model: AbstractModel, series: Series, keep: bool, throw: bool) -> Posterior:
-    """The filter of a series that has been checked."""
+def filter_series(
+    model: AbstractModel, series: Series, keep: bool, throw: bool, origin: str | None = None
+) -> Posterior:
+    """The filter of a series that has been checked; `origin`: the first of its dates."""
     sized = model.sized(series)
     trace = sized.run(series, keep)
     if throw:
         raise_failure(trace.codes)
     warn_unresolved(sized, trace)
-    return Posterior(sized, series, trace)
+    return Posterior(sized, series, trace, origin)
 
 
 class ResolutionWarning(UserWarning):

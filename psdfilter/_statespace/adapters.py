@@ -20,6 +20,7 @@ from .functions import (
     GaussianObservation,
     GaussianPrior,
     GaussianSampler,
+    GaussianStart,
     GaussianTransition,
     GaussianTransitionAxis,
     Inputs,
@@ -36,15 +37,18 @@ BoxLike = Box | tuple[Numbers, Numbers]
 
 def additive_gaussian(
     f: Callable[..., Numbers],
-    h: Callable[..., Numbers],
+    h: Callable[..., Numbers] | None,
     Q: Numbers,
-    R: Numbers,
+    R: Numbers | None,
     m0: Numbers,
     P0: Numbers,
     state_box: BoxLike | None = None,
     observation_box: BoxLike | None = None,
     *,
+    log_observation: Callable[..., Numbers] | None = None,
+    sample_observation: Callable[..., Numbers] | None = None,
     inputs: Inputs = None,
+    first_y: Numbers | None = None,
 ) -> StateSpaceModel:
     """x' = f(u) + N(0, Q),  y = h(x) + N(0, R),  x_0 ~ N(m0, P0).
 
@@ -55,20 +59,22 @@ def additive_gaussian(
 
     Args:
         f: u (d,) -> mean of the new state (d,), a JAX function; may take `t` and `inputs`.
-        h: x (d,) -> mean of the observation (p,), likewise.
+        h: x (d,) -> mean of the observation (p,), likewise; None with `log_observation`.
         Q: a variance, d variances, or a covariance matrix. On a grid, independent noise lets every
             axis be learned apart, and correlated noise is taken for d <= 2.
-        R: a variance, p variances, or a covariance matrix.
+        R: a variance, p variances, or a covariance matrix; None with `log_observation`.
         m0: mean of the first state.
         P0: its covariance, as for Q.
         state_box: where the state lives. By default quantiles of 512 simulated paths of 64 steps
             plus a margin, and five standard deviations of the prior; `learn` reports the leak.
         observation_box: where y lives; needed for laws of y only.
+        log_observation: x, y -> log G(x, y), any sensor, instead of h and R.
+        sample_observation: key, x -> y, for one that can be simulated.
         inputs: one typical row of inputs, for choosing the box of a model that takes them.
+        first_y: what `last_y` is before the first observation, for functions that take it.
     """
-    for name, fn in (("f", f), ("h", h)):
-        if not callable(fn):
-            raise ValueError(f"{name} must be a function, got {type(fn).__name__}")
+    if not callable(f):
+        raise ValueError(f"f must be a function, got {type(f).__name__}")
     mean = _as_mean("m0", m0)
     dim = mean.shape[0]
     if state_box is None and inputs is None and requires(f, "inputs"):
@@ -77,12 +83,14 @@ def additive_gaussian(
             "inputs=, so that a box can be simulated"
         )
     _ = _check_map("f", f, mean, dim, inputs)
-    num_seen = _check_map("h", h, mean, None, inputs)
     noise = as_noise("Q", Q, dim, singular=True)
-    seen_noise = as_noise("R", R, num_seen)
     prior = as_noise("P0", P0, dim, singular=True)
-
-    move, see = as_function(f), as_function(h)
+    move = as_function(f)
+    if log_observation is None:
+        see, seen_noise, parts = _additive_sensor(h, R, mean, inputs)
+    else:
+        see, seen_noise = _no_sensor("h and R", h, R), None
+        parts = {"log_observation": log_observation, "sample_observation": sample_observation}
     bounded = True
     if state_box is None:
         box, bounded = simulated_or_prior_box(
@@ -93,26 +101,49 @@ def additive_gaussian(
         )
     else:
         box = as_box("state_box", state_box, dim)
-    seen_box = None
-    if observation_box is not None:
-        seen_box = as_box("observation_box", observation_box, num_seen)
+    seen_box = observation_box
+    if seen_box is not None:
+        given = seen_box if isinstance(seen_box, Box) else Box(*seen_box)
+        width = given.dim if seen_noise is None else seen_noise.covariance.shape[0]
+        seen_box = as_box("observation_box", given, width)
     return StateSpaceModel(
         log_prior=GaussianPrior(mean, prior),
         state_box=box,
         observation_box=seen_box,
+        boxed=state_box is not None,
+        sample_prior=GaussianStart(mean, prior),
+        first_y=None if first_y is None else _as_mean("first_y", first_y),
         structure=AdditiveGaussian(
             move,
             see,
             noise.matrix(),
-            seen_noise.matrix(),
+            None if seen_noise is None else seen_noise.matrix(),
             mean,
             prior.matrix(),
             boxed=state_box is not None,
             bounded=bounded,
         ),
         **_transition_parts(move, noise),
-        **_observation_parts(see, seen_noise),
+        **parts,
     )
+
+
+def _no_sensor(names: str, *given: object) -> None:
+    if any(one is not None for one in given):
+        raise ValueError(f"log_observation stands instead of {names}: pass None for those")
+
+
+def _additive_sensor(
+    h: Callable[..., Numbers] | None, R: Numbers | None, mean: Array, inputs: Inputs
+) -> tuple[AbstractFunction, Noise, dict[str, Any]]:
+    """h, R, and what a `StateSpaceModel` takes of them."""
+    if h is None or R is None:
+        raise ValueError("h and R must be given, or log_observation instead of both")
+    if not callable(h):
+        raise ValueError(f"h must be a function, got {type(h).__name__}")
+    noise = as_noise("R", R, _check_map("h", h, mean, None, inputs))
+    see = as_function(h)
+    return see, noise, _observation_parts(see, noise)
 
 
 def linear_gaussian(
@@ -201,7 +232,10 @@ def _as_observation_box(box: BoxLike | None, sensor: Float[Array, "p d"] | None)
 
 def _transition_parts(f: AbstractFunction, noise: Noise) -> dict[str, Any]:
     """log N(x; f(u), Q), whole and, if the noise is independent, axis by axis."""
-    parts: dict[str, Any] = {"log_transition": GaussianTransition(f, noise)}
+    parts: dict[str, Any] = {
+        "log_transition": GaussianTransition(f, noise),
+        "sample_transition": GaussianSampler(f, noise),
+    }
     if noise.is_diagonal:
         parts["log_transition_axis"] = GaussianTransitionAxis(f, noise)
     return parts
@@ -289,8 +323,7 @@ def _as_sensor(
     dim: int,
 ) -> _Sensor:
     if log_observation is not None:
-        if H is not None or R is not None or d is not None:
-            raise ValueError("log_observation stands instead of H, R and d: pass None for those")
+        _no_sensor("H, R and d", H, R, d)
         return _Sensor(None, None, None, {"log_observation": log_observation})
     if H is None or R is None:
         raise ValueError("H and R must be given, or log_observation instead of both")

@@ -48,6 +48,8 @@ class Mixture(AbstractEngine):
         del tol
         structure = ssm.structure
         if isinstance(structure, AdditiveGaussian):
+            if structure.h is None and ssm.dim <= 2:
+                return "a log_observation with these dynamics is served in 3 to 6 coordinates"
             if ssm.dim <= MAX_LINEARIZED:
                 return None
             return (
