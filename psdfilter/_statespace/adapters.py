@@ -91,25 +91,12 @@ def additive_gaussian(
     else:
         see, seen_noise = _no_sensor("h and R", h, R), None
         parts = {"log_observation": log_observation, "sample_observation": sample_observation}
-    bounded = True
-    if state_box is None:
-        box, bounded = simulated_or_prior_box(
-            lambda key: mean + prior.draw(key),
-            lambda key, u, t: as_vector(call(f, u, t=t, inputs=inputs)) + noise.draw(key),
-            mean,
-            jnp.sqrt(prior.variances),
-        )
-    else:
-        box = as_box("state_box", state_box, dim)
-    seen_box = observation_box
-    if seen_box is not None:
-        given = seen_box if isinstance(seen_box, Box) else Box(*seen_box)
-        width = given.dim if seen_noise is None else seen_noise.covariance.shape[0]
-        seen_box = as_box("observation_box", given, width)
+    box, bounded = _box_for(state_box, GaussianPrior(mean, prior), move, noise, inputs)
+    width = None if seen_noise is None else seen_noise.covariance.shape[0]
     return StateSpaceModel(
         log_prior=GaussianPrior(mean, prior),
         state_box=box,
-        observation_box=seen_box,
+        observation_box=_as_observation_box(observation_box, width),
         boxed=state_box is not None,
         sample_prior=GaussianStart(mean, prior),
         first_y=None if first_y is None else _as_mean("first_y", first_y),
@@ -125,6 +112,24 @@ def additive_gaussian(
         ),
         **_transition_parts(move, noise),
         **parts,
+    )
+
+
+def _box_for(
+    given: BoxLike | None,
+    prior: GaussianPrior,
+    move: AbstractFunction,
+    noise: Noise,
+    inputs: Inputs,
+) -> tuple[Box, bool]:
+    """The box that was given, or one that holds simulated states; whether these stay finite."""
+    if given is not None:
+        return as_box("state_box", given, prior.mean.shape[0]), True
+    return simulated_or_prior_box(
+        lambda key: prior.mean + prior.noise.draw(key),
+        lambda key, u, t: as_vector(call(move, u, t=t, inputs=inputs)) + noise.draw(key),
+        prior.mean,
+        jnp.sqrt(prior.noise.variances),
     )
 
 
@@ -216,18 +221,20 @@ def linear_gaussian(
     return StateSpaceModel(
         log_prior=log_prior,
         state_box=box,
-        observation_box=_as_observation_box(observation_box, sensor.matrix),
+        observation_box=_as_observation_box(
+            observation_box, None if sensor.matrix is None else len(sensor.matrix)
+        ),
         structure=structure,
         **_transition_parts(Affine(matrix, shift), noise),
         **sensor.parts,
     )
 
 
-def _as_observation_box(box: BoxLike | None, sensor: Float[Array, "p d"] | None) -> Box | None:
+def _as_observation_box(box: BoxLike | None, width: int | None) -> Box | None:
     if box is None:
         return None
     given = box if isinstance(box, Box) else Box(*box)
-    return as_box("observation_box", given, given.dim if sensor is None else len(sensor))
+    return as_box("observation_box", given, given.dim if width is None else width)
 
 
 def _transition_parts(f: AbstractFunction, noise: Noise) -> dict[str, Any]:
