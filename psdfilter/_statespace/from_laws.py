@@ -28,7 +28,8 @@ from .distributions import (
 )
 from .functions import AbstractFunction, Row, as_function, call
 from .gaussian_laws import additive_parts, gaussian_of
-from .simulation import typical_box
+from .simulation import typical_boxes
+from .tails import Densities
 
 
 class Given(NamedTuple):
@@ -46,6 +47,7 @@ class Made(NamedTuple):
     functions: dict[str, Any]
     coordinates: Coordinates | None
     box: Box
+    reach: Box | None
     dim: int
     num_observed: int
     gaussian: "Gaussian | None"
@@ -67,10 +69,11 @@ def parts_of(given: Given, support: Any) -> Made:
     require_x64()
     check_distribution("prior", given.prior)
     for name in ("transition", "observation"):
-        if not callable(getattr(given, name)):
+        fn = getattr(given, name)
+        if not callable(fn) or hasattr(fn, "log_prob"):
             raise ValueError(
                 f"{name} must be a function of the state that returns a distribution, got "
-                f"{type(getattr(given, name)).__name__}"
+                f"{type(fn).__name__}"
             )
     prior = as_leaves(given.prior)
     move, see = as_function(given.transition), as_function(given.observation)
@@ -98,9 +101,13 @@ def parts_of(given: Given, support: Any) -> Made:
         functions["log_transition_axis"] = LawTransitionAxis(move, dim)
     samplers = LawPriorSampler(prior), LawSampler(move), LawSampler(see)
     own = Coordinates((Real(),) * dim) if coordinates is None else coordinates
-    box = typical_box(samplers, own, given.row._replace(last_y=None), _first(given, seen))
+    first, row = _first(given, seen), given.row._replace(last_y=None)
+    densities = Densities(
+        functions["log_prior"], functions["log_transition"], own, row._replace(last_y=first)
+    )
+    box, reach = typical_boxes(samplers, densities, row, first)
     gaussian = None if coordinates is not None else _gaussian(prior, move, see, start, given.row)
-    return Made(functions, coordinates, box, dim, size_of_law("observation", seen), gaussian)
+    return Made(functions, coordinates, box, reach, dim, size_of_law("observation", seen), gaussian)
 
 
 def _gaussian(

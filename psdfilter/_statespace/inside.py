@@ -11,10 +11,6 @@ from .coordinates import Coordinates
 from .functions import AbstractFunction, Inputs, Keywords, Time, call
 from .model import StateSpaceModel
 
-# How far a state may go beyond where simulated ones went, in half-widths of their box: at most, and
-# at least; or so many units, which is far where coordinates are logs.
-_FAR, _NEAR, _UNITS = 4.0, 1.5, 10.0
-
 
 class AbstractInside(AbstractFunction):
     """A function of the user's in coordinates x = b(z)."""
@@ -106,15 +102,14 @@ def _number(value: Array) -> Array:
 def inside(ssm: StateSpaceModel, far: bool = False) -> StateSpaceModel:
     """The model in coordinates without walls; itself if they are the user's.
 
-    `far`: for engines that choose their nodes at every step; a box that was only simulated is then
-    widened, so that it cuts hardly anything off.
+    `far`: for engines that choose their nodes at every step; where no walls were given the box is
+    then so wide that it cuts nothing off.
     """
     coordinates, wide = ssm.coordinates, far and not ssm.boxed and ssm.structure is None
+    wide = wide and ssm.reach_box is not None
     if coordinates.is_identity and not wide:
         return ssm
-    box = _mapped(coordinates, ssm.state_box)
-    if wide:
-        box = _widened(coordinates, box)
+    box = _mapped(coordinates, ssm.reach_box if wide else ssm.state_box)
     if coordinates.is_identity:
         return eqx.tree_at(lambda s: s.state_box, ssm, box)
     axis_fn, sampler = ssm.log_transition_axis, ssm.sample_observation
@@ -130,14 +125,6 @@ def inside(ssm: StateSpaceModel, far: bool = False) -> StateSpaceModel:
         boxed=ssm.boxed,
         counts=ssm.counts,
     )
-
-
-def _widened(coordinates: Coordinates, box: Box) -> Box:
-    half = box.half_width
-    # Logs of likelihoods such as exp(z) must not double from one look at a box to the next.
-    reach = jnp.minimum(_FAR * half, jnp.maximum(_NEAR * half, _UNITS))
-    least, most = _reach(coordinates)
-    return Box(jnp.maximum(box.center - reach, least), jnp.minimum(box.center + reach, most))
 
 
 def _reach(coordinates: Coordinates) -> tuple[Array, Array]:

@@ -108,6 +108,7 @@ class StateSpaceModel(eqx.Module):
         sample_transition: key, u -> x, for simulation.
         first_y: what `last_y` is before the first observation (p,), for functions that take it.
         counts: whether y is made of whole numbers, so that its laws are sums.
+        reach_box: if not `boxed`, a box beyond which there is nothing, tails included.
     """
 
     log_prior: AbstractFunction = eqx.field(converter=as_function)
@@ -126,6 +127,7 @@ class StateSpaceModel(eqx.Module):
     sample_transition: AbstractFunction | None = eqx.field(default=None, converter=as_function)
     first_y: Float[Array, " p"] | None = None
     counts: bool = eqx.field(static=True, default=False)
+    reach_box: Box | None = None
 
     def __check_init__(self):
         for name in ("log_prior", "log_transition", "log_observation"):
@@ -210,6 +212,7 @@ class StateSpaceModel(eqx.Module):
             support=made.coordinates,
             boxed=boxed,
             first_y=before,
+            reach_box=made.reach,
             **made.functions,
         )
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +14,7 @@ from .._density.box import Box
 from .boxes import box_of_paths
 from .coordinates import Coordinates
 from .functions import Row, call
+from .tails import Densities, tail_box
 
 # Where the state usually is, as for `additive_gaussian`.
 _CHAINS, _STEPS, _SEED = 512, 64, 20_240_101
@@ -67,15 +69,9 @@ def simulate(
     return states, None if observation is None else seen
 
 
-def typical_box(
-    samplers: Samplers, coordinates: Coordinates, row: Row, first_y: Array | None
-) -> Box:
-    """Where simulated states are, in user units: quantiles in coordinates without walls.
-
-    Bounds of traced models are traced, and constants for differentiation.
-    """
-    num = _STEPS
-    rows = jax.tree.map(lambda a: jnp.broadcast_to(a, (num, *jnp.shape(a))), row)
+@eqx.filter_jit
+def _paths(samplers: Samplers, row: Row, first_y: Array | None) -> Float[Array, "n t d"]:
+    rows = jax.tree.map(lambda a: jnp.broadcast_to(a, (_STEPS, *jnp.shape(a))), row)
     keys = jax.random.split(jax.random.key(_SEED), _CHAINS)
 
     def one(key: PRNGKeyArray) -> Array:
@@ -83,16 +79,32 @@ def typical_box(
         states, _ = simulate(samplers, rows, key, first_y)
         return jnp.concatenate([starts.reshape(1, -1), states])
 
-    paths = jax.lax.stop_gradient(coordinates.from_user(jax.vmap(one)(keys)))
-    if is_concrete(paths):
-        box = box_of_paths(np.asarray(paths))
-        low, high = box.lower, box.upper
-    else:
+    return jax.vmap(one)(keys)
+
+
+def typical_boxes(
+    samplers: Samplers, densities: Densities, row: Row, first_y: Array | None
+) -> tuple[Box, Box | None]:
+    """Where simulated states are, and a box beyond which there is nothing, in user units.
+
+    Quantiles in coordinates without walls. Bounds of traced models are traced, and constants for
+    differentiation; their tails are not looked at.
+    """
+    coordinates = densities.coordinates
+    paths = jax.lax.stop_gradient(coordinates.from_user(_paths(samplers, row, first_y)))
+    if not is_concrete(paths):
         points = paths.reshape(-1, paths.shape[-1])
         tail = 0.5 * _LEAK / points.shape[1]
         low, high = jnp.quantile(points, jnp.asarray([tail, 1 - tail]), axis=0)
-        low, high = low - _MARGIN * (high - low), high + _MARGIN * (high - low)
+        margin = _MARGIN * (high - low)
+        return _in_units(coordinates, Box(low - margin, high + margin)), None
+    box = box_of_paths(np.asarray(paths))
+    wide = tail_box(box, densities, (paths[:, -2], paths[:, -1]))
+    return _in_units(coordinates, box), _in_units(coordinates, wide)
+
+
+def _in_units(coordinates: Coordinates, box: Box) -> Box:
     ends = [axis.reach for axis in coordinates.axes]
-    low = jnp.maximum(low, jnp.stack([jnp.asarray(a, dtype=jnp.float64) for a, _ in ends]))
-    high = jnp.minimum(high, jnp.stack([jnp.asarray(b, dtype=jnp.float64) for _, b in ends]))
+    low = jnp.maximum(box.lower, jnp.stack([jnp.asarray(a, dtype=jnp.float64) for a, _ in ends]))
+    high = jnp.minimum(box.upper, jnp.stack([jnp.asarray(b, dtype=jnp.float64) for _, b in ends]))
     return Box(coordinates.to_user(low), coordinates.to_user(high))
