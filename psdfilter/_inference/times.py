@@ -134,7 +134,7 @@ def real_clock(num: int, times: Any) -> Clock:
 
 def _shaped(num: int, times: Any) -> Array:
     try:
-        array = jnp.asarray(times)
+        array = times if isinstance(times, jax.Array) else jnp.asarray(_numbers(times))
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"times must be numbers or dates, got {type(times).__name__} of "
@@ -142,6 +142,13 @@ def _shaped(num: int, times: Any) -> Array:
         ) from error
     if array.shape != (num,):
         raise ValueError(f"times must have shape ({num},), as ys has rows, got {array.shape}")
+    return array
+
+
+def _numbers(times: Any) -> np.ndarray:
+    array = np.asarray(times)
+    if array.dtype.kind not in "iufb":
+        raise TypeError("no numbers")
     return array
 
 

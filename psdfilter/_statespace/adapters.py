@@ -1,13 +1,13 @@
 """Models in the form that other libraries take them: f, h, Q, R or matrices."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
-from .._checks import Numbers, as_floats
+from .._checks import Numbers
 from .._density.blocks import GaussianBlocks
 from .._density.box import Box, as_box
 from .._density.moments import moments
@@ -17,7 +17,6 @@ from .functions import (
     AbstractFunction,
     Affine,
     DensityPrior,
-    GaussianObservation,
     GaussianPrior,
     GaussianSampler,
     GaussianStart,
@@ -29,10 +28,20 @@ from .functions import (
     call,
     requires,
 )
+from .matrices import (
+    BoxLike,
+    as_matrix,
+    as_mean,
+    as_observation_box,
+    as_offset,
+    as_sensor,
+    no_sensor,
+    observation_parts,
+)
 from .model import AdditiveGaussian, LinearGaussian, StateSpaceModel
 from .noise import Noise, as_noise
-
-BoxLike = Box | tuple[Numbers, Numbers]
+from .varying import is_varying
+from .varying_adapter import VaryingParts, refuse_others, varying_linear
 
 
 def additive_gaussian(
@@ -75,7 +84,7 @@ def additive_gaussian(
     """
     if not callable(f):
         raise ValueError(f"f must be a function, got {type(f).__name__}")
-    mean = _as_mean("m0", m0)
+    mean = as_mean("m0", m0)
     dim = mean.shape[0]
     if state_box is None and inputs is None and requires(f, "inputs"):
         raise ValueError(
@@ -89,17 +98,17 @@ def additive_gaussian(
     if log_observation is None:
         see, seen_noise, parts = _additive_sensor(h, R, mean, inputs)
     else:
-        see, seen_noise = _no_sensor("h and R", h, R), None
+        see, seen_noise = no_sensor("h and R", h, R), None
         parts = {"log_observation": log_observation, "sample_observation": sample_observation}
     box, bounded = _box_for(state_box, GaussianPrior(mean, prior), move, noise, inputs)
     width = None if seen_noise is None else seen_noise.covariance.shape[0]
     return StateSpaceModel(
         log_prior=GaussianPrior(mean, prior),
         state_box=box,
-        observation_box=_as_observation_box(observation_box, width),
+        observation_box=as_observation_box(observation_box, width),
         boxed=state_box is not None,
         sample_prior=GaussianStart(mean, prior),
-        first_y=None if first_y is None else _as_mean("first_y", first_y),
+        first_y=None if first_y is None else as_mean("first_y", first_y),
         structure=AdditiveGaussian(
             move,
             see,
@@ -133,11 +142,6 @@ def _box_for(
     )
 
 
-def _no_sensor(names: str, *given: object) -> None:
-    if any(one is not None for one in given):
-        raise ValueError(f"log_observation stands instead of {names}: pass None for those")
-
-
 def _additive_sensor(
     h: Callable[..., Numbers] | None, R: Numbers | None, mean: Array, inputs: Inputs
 ) -> tuple[AbstractFunction, Noise, dict[str, Any]]:
@@ -148,18 +152,18 @@ def _additive_sensor(
         raise ValueError(f"h must be a function, got {type(h).__name__}")
     noise = as_noise("R", R, _check_map("h", h, mean, None, inputs))
     see = as_function(h)
-    return see, noise, _observation_parts(see, noise)
+    return see, noise, observation_parts(see, noise)
 
 
 def linear_gaussian(
-    F: Numbers,
-    Q: Numbers,
+    F: Numbers | Callable[..., Numbers],
+    Q: Numbers | Callable[..., Numbers],
     H: Numbers | None,
     R: Numbers | None,
     m0: Numbers | None,
     P0: Numbers | None,
     *,
-    b: Numbers | None = None,
+    b: Numbers | Callable[..., Numbers] | None = None,
     d: Numbers | None = None,
     prior: AbstractDensity | Callable[..., Numbers] | None = None,
     log_observation: Callable[..., Numbers] | None = None,
@@ -172,10 +176,11 @@ def linear_gaussian(
     The matrices stay with the model, as `ssm.structure`, and `learn` filters with them on all of
     R^d: exactly if the sensor is linear, whatever the dimension. Q, R and P0 may be singular, as
     long as H S H' + R is not for the covariances S that occur. With a `state_box` in at most two
-    dimensions the state is taken to live on that box instead.
+    dimensions the state lives on that box instead.
 
     Args:
-        F: transition matrix (d, d); a number if d = 1.
+        F: transition matrix (d, d); a number if d = 1. F, Q and b may also be functions of `dt`,
+            the time between two observations, or arrays with one matrix for each step, (T, d, d).
         Q: a variance, d variances, or a covariance matrix.
         H: observation matrix (p, d); None with `log_observation`.
         R: a variance, p variances, or a covariance matrix; None with `log_observation`.
@@ -191,20 +196,18 @@ def linear_gaussian(
         observation_box: where y lives; needed for laws of y only.
         horizon: number of steps that the default box has to hold; matters for random walks.
     """
-    matrix = _as_matrix("F", F, None, None)
+    if is_varying(F, 2) or is_varying(Q, 2) or is_varying(b, 1):
+        refuse_others(prior, log_observation, state_box)
+        return varying_linear(VaryingParts(F, b, Q, H, R, d, m0, P0), observation_box)
+    matrix = as_matrix("F", F, None, None)
     dim = matrix.shape[0]
     if matrix.shape != (dim, dim):
         raise ValueError(f"F must be a square matrix, got shape {matrix.shape}")
     noise = as_noise("Q", Q, dim, singular=True)
-    shift = jnp.zeros(dim) if b is None else _as_offset("b", b, dim)
+    shift = jnp.zeros(dim) if b is None else as_offset("b", b, dim)
     mean, start, log_prior = _as_prior(prior, m0, P0, dim, state_box)
-    if state_box is None:
-        assert mean is not None
-        assert start is not None
-        box = gaussian_box(matrix, shift, noise.matrix(), mean, start.matrix(), horizon)
-    else:
-        box = as_box("state_box", state_box, dim)
-    sensor = _as_sensor(H, R, d, log_observation, dim)
+    box = _linear_box(state_box, (matrix, shift, noise), mean, start, horizon)
+    sensor = as_sensor(H, R, d, log_observation, dim)
     structure = LinearGaussian(
         matrix,
         shift,
@@ -221,20 +224,13 @@ def linear_gaussian(
     return StateSpaceModel(
         log_prior=log_prior,
         state_box=box,
-        observation_box=_as_observation_box(
+        observation_box=as_observation_box(
             observation_box, None if sensor.matrix is None else len(sensor.matrix)
         ),
         structure=structure,
         **_transition_parts(Affine(matrix, shift), noise),
         **sensor.parts,
     )
-
-
-def _as_observation_box(box: BoxLike | None, width: int | None) -> Box | None:
-    if box is None:
-        return None
-    given = box if isinstance(box, Box) else Box(*box)
-    return as_box("observation_box", given, given.dim if width is None else width)
 
 
 def _transition_parts(f: AbstractFunction, noise: Noise) -> dict[str, Any]:
@@ -246,15 +242,6 @@ def _transition_parts(f: AbstractFunction, noise: Noise) -> dict[str, Any]:
     if noise.is_diagonal:
         parts["log_transition_axis"] = GaussianTransitionAxis(f, noise)
     return parts
-
-
-def _observation_parts(h: AbstractFunction, noise: Noise) -> dict[str, Any]:
-    """log N(y; h(x), R) of the coordinates of y that were seen, and samples of y."""
-    return {
-        "log_observation": GaussianObservation(h, noise),
-        "sample_observation": GaussianSampler(h, noise),
-        "marginalizes_missing": True,
-    }
 
 
 def _check_map(
@@ -285,59 +272,19 @@ def _size_unknown(name: str, size: int | None) -> int:
     return size
 
 
-def _as_mean(name: str, value: Numbers) -> Array:
-    array = jnp.atleast_1d(as_floats(name, value))
-    if array.ndim != 1 or array.size == 0:
-        raise ValueError(f"{name} must have shape (d,), got {array.shape}")
-    return array
-
-
-def _as_offset(name: str, value: Numbers, size: int) -> Array:
-    array = _as_mean(name, value)
-    if array.shape != (size,):
-        raise ValueError(f"{name} must have shape ({size},), got {array.shape}")
-    return array
-
-
-def _as_matrix(name: str, value: Numbers, rows: int | None, columns: int | None) -> Array:
-    """A matrix; a number is one of size (1, 1), a vector one row if there are several columns."""
-    array = as_floats(name, value)
-    if array.ndim == 0:
-        array = array[None, None]
-    elif array.ndim == 1 and columns is not None:
-        array = array[None, :]
-    expected = (rows or array.shape[0], columns or array.shape[-1])
-    if array.ndim != 2 or array.shape != expected:
-        sizes = ", ".join("any" if n is None else str(n) for n in (rows, columns))
-        raise ValueError(f"{name} must be a matrix ({sizes}), got shape {array.shape}")
-    return array
-
-
-class _Sensor(NamedTuple):
-    """A linear sensor, all None if it is a function, and what a `StateSpaceModel` takes of it."""
-
-    matrix: Float[Array, "p d"] | None
-    shift: Float[Array, " p"] | None
-    noise: Noise | None
-    parts: dict[str, Any]
-
-
-def _as_sensor(
-    H: Numbers | None,
-    R: Numbers | None,
-    d: Numbers | None,
-    log_observation: Callable[..., Numbers] | None,
-    dim: int,
-) -> _Sensor:
-    if log_observation is not None:
-        _no_sensor("H, R and d", H, R, d)
-        return _Sensor(None, None, None, {"log_observation": log_observation})
-    if H is None or R is None:
-        raise ValueError("H and R must be given, or log_observation instead of both")
-    matrix = _as_matrix("H", H, None, dim)
-    shift = jnp.zeros(len(matrix)) if d is None else _as_offset("d", d, len(matrix))
-    noise = as_noise("R", R, len(matrix), singular=True)
-    return _Sensor(matrix, shift, noise, _observation_parts(Affine(matrix, shift), noise))
+def _linear_box(
+    given: BoxLike | None,
+    dynamics: tuple[Array, Array, Noise],
+    mean: Array | None,
+    start: Noise | None,
+    horizon: int,
+) -> Box:
+    F, b, noise = dynamics
+    if given is not None:
+        return as_box("state_box", given, len(F))
+    assert mean is not None
+    assert start is not None
+    return gaussian_box(F, b, noise.matrix(), mean, start.matrix(), horizon)
 
 
 def _as_prior(
@@ -363,7 +310,7 @@ def _as_prior(
             "m0 and P0 must be given; only a prior that is a PSD model, or a function with a "
             "state_box, does without them"
         )
-    mean = None if m0 is None else _as_offset("m0", m0, dim)
+    mean = None if m0 is None else as_offset("m0", m0, dim)
     start = None if P0 is None else as_noise("P0", P0, dim, singular=True)
     if prior is not None:
         if not callable(prior):

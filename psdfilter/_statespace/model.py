@@ -25,6 +25,7 @@ from .functions import (
     wanted_by,
 )
 from .functions import Inputs as Inputs
+from .varying import VaryingLinear
 
 
 class LinearGaussian(eqx.Module):
@@ -108,6 +109,7 @@ class StateSpaceModel(eqx.Module):
         sample_transition: key, u -> x, for simulation.
         first_y: what `last_y` is before the first observation (p,), for functions that take it.
         counts: whether y is made of whole numbers, so that its laws are sums.
+        varying: the matrices of a linear-Gaussian model that change from step to step.
         reach_box: if not `boxed`, a box beyond which there is nothing, tails included.
     """
 
@@ -128,6 +130,7 @@ class StateSpaceModel(eqx.Module):
     first_y: Float[Array, " p"] | None = None
     counts: bool = eqx.field(static=True, default=False)
     reach_box: Box | None = None
+    varying: VaryingLinear | None = None
 
     def __check_init__(self):
         for name in ("log_prior", "log_transition", "log_observation"):

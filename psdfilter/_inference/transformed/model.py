@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
@@ -15,6 +16,7 @@ from ..report import Report
 from ..series import Asked, Series, asked_by
 from ..trace import Ahead, Law, Moments, Moved, Observation, Seen, Smoothing, Trace
 from .laws import TransformedDensity, TransformedLaws, moments_of, moments_of_density
+from .simulated import DrawnStates, observed_by_draws, simulated_ahead
 
 
 class TransformedModel(AbstractModel):
@@ -166,7 +168,10 @@ class TransformedModel(AbstractModel):
         return self.coordinates.to_user(self.inner.paths(series, trace.laws, key, num))
 
     def ahead(self, last: Law, steps: Int[Array, " k"], rows: Inputs) -> Ahead:
-        """The laws of x to come."""
+        """The laws of x to come; by simulation where they depend on y that nobody has seen."""
+        if "last_y" in self.asked.names and steps.shape[0] > 1:
+            one = self.ahead(last, steps[:1], jax.tree.map(lambda a: a[:1], rows))
+            return simulated_ahead(self.ssm, one, steps, rows)
         out = self.inner.ahead(last, steps, rows)
         if not self._bends:
             return out
@@ -179,6 +184,8 @@ class TransformedModel(AbstractModel):
 
     def observed(self, laws: AbstractLaws, steps: Int[Array, " t"], rows: Inputs) -> Any:
         """The laws of y."""
+        if isinstance(laws, DrawnStates):
+            return observed_by_draws(laws, jax.random.key(1))
         inner = laws.inner if isinstance(laws, TransformedLaws) else laws
         return self.inner.observed(inner, steps, rows)
 
