@@ -30,6 +30,7 @@ FLOORS = [
     ["model", "result"],
     ["engine", "sizing"],
     ["observed", "mass"],
+    ["seen"],
     ["nodes", "gaussian", "certificate"],
     ["adaptive", "closed", "exact", "mixture", "free", "given", "transformed"],
     ["registry"],

@@ -87,6 +87,7 @@ def parts_of(given: Given, support: Any) -> Made:
         )
     seen = _law_at("observation", see, start, given.row)
     coordinates = _coordinates(support, prior, moved, dim)
+    lives = support_of("observation", seen)
     functions: dict[str, Any] = {
         "log_prior": LawPrior(prior),
         "log_transition": LawTransition(move),
@@ -95,7 +96,8 @@ def parts_of(given: Given, support: Any) -> Made:
         "sample_transition": LawSampler(move),
         "sample_observation": LawSampler(see),
         "marginalizes_missing": is_product(seen),
-        "counts": support_of("observation", seen).discrete,
+        "counts": lives.discrete,
+        "seen_axis": lives.axes[0] if len(lives.axes) == 1 and not lives.discrete else None,
     }
     if dim > 1 and is_product(moved):
         functions["log_transition_axis"] = LawTransitionAxis(move, dim)

@@ -124,6 +124,7 @@ def inside(ssm: StateSpaceModel, far: bool = False) -> StateSpaceModel:
         marginalizes_missing=ssm.marginalizes_missing,
         boxed=ssm.boxed,
         counts=ssm.counts,
+        seen_axis=ssm.seen_axis,
     )
 
 

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from .._checks import Numbers
 from .._density.box import Box, as_box
 from .._density.psd import AbstractDensity
-from .coordinates import Coordinates, Real, as_support
+from .coordinates import AbstractAxis, Coordinates, Real, as_support
 from .from_laws import Given, parts_of
 from .functions import (
     AbstractFunction,
@@ -110,6 +110,7 @@ class StateSpaceModel(eqx.Module):
         first_y: what `last_y` is before the first observation (p,), for functions that take it.
         counts: whether y is made of whole numbers, so that its laws are sums.
         varying: the matrices of a linear-Gaussian model that change from step to step.
+        seen_axis: coordinates without walls of a scalar y that is confined.
         reach_box: if not `boxed`, a box beyond which there is nothing, tails included.
     """
 
@@ -131,6 +132,7 @@ class StateSpaceModel(eqx.Module):
     counts: bool = eqx.field(static=True, default=False)
     reach_box: Box | None = None
     varying: VaryingLinear | None = None
+    seen_axis: AbstractAxis | None = None
 
     def __check_init__(self):
         for name in ("log_prior", "log_transition", "log_observation"):
@@ -236,6 +238,13 @@ class StateSpaceModel(eqx.Module):
         x = jax.ShapeDtypeStruct((self.dim,), jnp.float64)
         shape = size_of(self.sample_observation, jax.random.key(0), x)
         return shape[0] if len(shape) == 1 else 1
+
+    @property
+    def has_seen_laws(self) -> bool:
+        """Whether laws of y can be had: by a box, or by a sampler that shows where y is."""
+        return self.observation_box is not None or (
+            self.sample_observation is not None and not self.vectorized
+        )
 
     @property
     def is_time_varying(self) -> bool:
