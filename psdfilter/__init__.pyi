@@ -63,6 +63,7 @@ from ._results import explain as explain
 from ._statespace.adapters import additive_gaussian as additive_gaussian
 from ._statespace.adapters import linear_gaussian as linear_gaussian
 from ._statespace.black_box import from_particles as from_particles
+from ._statespace.diffusion import diffusion as diffusion
 from ._statespace.model import StateSpaceModel as StateSpaceModel
 from .io import load as load
 from .io import save as save

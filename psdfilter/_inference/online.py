@@ -17,7 +17,7 @@ from .model import AbstractModel
 from .notices import unresolved_state
 from .registry import as_model, require
 from .run import ResolutionWarning
-from .series import as_observation, is_partly
+from .series import as_observation, is_partly, sub_steps
 from .trace import Law
 
 
@@ -73,6 +73,14 @@ def predict(
         passed = jnp.asarray(dt, dtype=jnp.float64)
         if is_concrete(passed) and not float(passed) > 0:
             raise ValueError(f"dt must be positive, got {float(passed)}")
+        longest = known.asked.step
+        if longest is not None:
+            parts = int(sub_steps(passed[None], longest)[0])
+            passed = passed / parts
+            # All but the last of the transitions that this time is made of: none is longer.
+            for _ in range(parts - 1):
+                state = predict(model, state, inputs=inputs, dt=passed)
+            step, row = state.step + 1, state.row
         row = row._replace(time=jnp.asarray(row.time) + passed, dt=passed)
     law, moved = known.predict(state.law, step, _row_of(known, row, inputs, "the transition"))
     code = _first_bad(state.code, moved.code)

@@ -51,6 +51,7 @@ class Asked(NamedTuple):
     names: frozenset[str] = frozenset()  # of dt and last_y
     first_y: Array | None = None
     by_sensor: bool = False  # the sensor takes last_y too
+    step: float | None = None  # the longest time of one transition
 
 
 NOTHING = Asked()
@@ -59,7 +60,12 @@ NOTHING = Asked()
 def asked_by(ssm: StateSpaceModel) -> Asked:
     """What the functions of a state-space model ask for."""
     names = ssm.wants & {"dt", "last_y"}
-    return Asked(names, ssm.first_y, "last_y" in wanted_by(ssm.log_observation))
+    return Asked(names, ssm.first_y, "last_y" in wanted_by(ssm.log_observation), ssm.step)
+
+
+def sub_steps(dt: Float[Array, " t"], step: float) -> Int[np.ndarray, " t"]:
+    """How many transitions of at most `step` make up each time; none for none."""
+    return np.ceil(np.asarray(dt) / step - 1e-9).astype(int)
 
 
 def as_series(
@@ -100,10 +106,16 @@ def as_series(
         steps, hops, time, dt = real_clock(num, times)
     else:
         (steps, hops), time, dt = counted_clock(num, times), None, None
+    if asked.step is not None and dt is not None:
+        # Several transitions of equal times before a row; the time may be zero before the first.
+        parts = sub_steps(dt, asked.step) * (np.asarray(hops) > 0)
+        dt = jnp.asarray(dt) / np.maximum(parts, 1)
+        hops, steps = jnp.asarray(parts), jnp.asarray(np.cumsum(parts))
     if asked.names:
         last_y = _last_ys(array, hops, asked) if "last_y" in asked.names else None
         rows = Row(rows, time, dt if "dt" in asked.names else None, last_y)
-    return Series(array, steps, hops, rows, times is None, partly)
+    regular = times is None and asked.step is None
+    return Series(array, steps, hops, rows, regular, partly)
 
 
 def _last_ys(

@@ -110,6 +110,7 @@ class StateSpaceModel(eqx.Module):
         first_y: what `last_y` is before the first observation (p,), for functions that take it.
         counts: whether y is made of whole numbers, so that its laws are sums.
         varying: the matrices of a linear-Gaussian model that change from step to step.
+        step: the longest time of one transition; longer ones are composed of several.
         seen_axis: coordinates without walls of a scalar y that is confined.
         reach_box: if not `boxed`, a box beyond which there is nothing, tails included.
     """
@@ -133,6 +134,7 @@ class StateSpaceModel(eqx.Module):
     reach_box: Box | None = None
     varying: VaryingLinear | None = None
     seen_axis: AbstractAxis | None = None
+    step: float | None = eqx.field(static=True, default=None)
 
     def __check_init__(self):
         for name in ("log_prior", "log_transition", "log_observation"):

@@ -4,18 +4,21 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ..._density.psd import AbstractDensity
 from ..._statespace.coordinates import Coordinates
+from ..._statespace.functions import Row
 from ..._statespace.model import Inputs, StateSpaceModel
 from ..ability import Ability, NoDensity
 from ..laws import AbstractLaws
 from ..model import AbstractFrozen, AbstractModel
 from ..report import Report
-from ..series import Asked, Series, asked_by
+from ..series import Asked, Series, asked_by, sub_steps
 from ..trace import Ahead, Law, Moments, Moved, Observation, Seen, Smoothing, Trace
 from .laws import TransformedDensity, TransformedLaws, moments_of, moments_of_density
+from .picked import PickedLaws, PickedSeen
 from .simulated import DrawnStates, observed_by_draws, simulated_ahead
 
 
@@ -172,11 +175,29 @@ class TransformedModel(AbstractModel):
         if "last_y" in self.asked.names and steps.shape[0] > 1:
             one = self.ahead(last, steps[:1], jax.tree.map(lambda a: a[:1], rows))
             return simulated_ahead(self.ssm, one, steps, rows)
-        out = self.inner.ahead(last, steps, rows)
+        out = self._composed(last, steps, rows)
         if not self._bends:
             return out
         mean, covariance = self._moments(out.laws, out.mean)
         return out._replace(mean=mean, covariance=covariance, laws=self._laws(out.laws))
+
+    def _composed(self, last: Law, steps: Int[Array, " k"], rows: Inputs) -> Ahead:
+        """Each step as the transitions that it is made of."""
+        step = self.ssm.step
+        if step is None:
+            return self.inner.ahead(last, steps, rows)
+        assert isinstance(rows, Row)
+        assert rows.dt is not None
+        parts = sub_steps(jnp.asarray(rows.dt), step)
+        rows = rows._replace(dt=jnp.asarray(rows.dt) / parts)
+        own = np.repeat(np.arange(len(parts)), parts)
+        times = steps[0] + jnp.arange(len(own))
+        out = self.inner.ahead(last, times, jax.tree.map(lambda a: jnp.asarray(a)[own], rows))
+        ends = tuple(int(k) for k in np.cumsum(parts) - 1)
+        lost = np.add.reduceat(np.asarray(out.log_kept), np.r_[0, np.cumsum(parts)[:-1]])
+        at = np.array(ends)
+        laws = PickedLaws(out.laws, ends)
+        return Ahead(out.mean[at], out.covariance[at], laws, jnp.asarray(lost), out.codes[at])
 
     def pair_law(self, series: Series, trace: Trace, laws: AbstractLaws, t: int) -> Array:
         """That of the inner model, where it is in user units."""
@@ -187,7 +208,11 @@ class TransformedModel(AbstractModel):
         if isinstance(laws, DrawnStates):
             return observed_by_draws(laws, jax.random.key(1))
         inner = laws.inner if isinstance(laws, TransformedLaws) else laws
-        return self.inner.observed(inner, steps, rows)
+        if not isinstance(inner, PickedLaws):
+            return self.inner.observed(inner, steps, rows)
+        own = np.searchsorted(inner.ends, np.arange(inner.ends[-1] + 1))
+        every = jax.tree.map(lambda a: jnp.asarray(a)[own], rows)
+        return PickedSeen.of(self.inner.observed(inner.inner, steps[own], every), inner.ends)
 
     def transforms(self, series: Series, trace: Trace) -> Float[Array, "t *p"]:
         """P(Y_t <= y_t | y before t)."""
