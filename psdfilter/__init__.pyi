@@ -1,6 +1,7 @@
 from . import densities as densities
 from . import engines as engines
 from . import fitting as fitting
+from . import models as models
 from . import parameters as parameters
 from . import plot as plot
 from . import systems as systems

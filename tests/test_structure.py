@@ -10,7 +10,8 @@ ROOT = Path(psdfilter.__file__).parent
 # From the ground up; a room imports from itself and from those before it.
 ROOMS = [
     "_results", "_checks", "_gaussian", "_density", "densities", "_learning", "fitting",
-    "_statespace", "systems", "_inference", "engines", "_parameters", "parameters", "plot", "io",
+    "_statespace", "systems", "_inference", "engines", "_parameters", "parameters", "_models",
+    "models", "plot", "io",
 ]  # fmt: skip
 # Within `_inference`: what engines are made of, the engines, what knows them all, the drivers.
 FLOORS = [
