@@ -40,6 +40,15 @@ class FilterState(eqx.Module):
     error: Float[Array, ""]
     row: Row = Row()  # real time, its last difference, and the last observation, if asked for
 
+    def __str__(self) -> str:
+        if not is_concrete(self.log_likelihood):
+            return "FilterState(traced)"
+        return (
+            f"FilterState after {int(self.step)} transitions: log-likelihood "
+            f"{float(self.log_likelihood):.6g}, error {float(self.error):.2g}, code "
+            f"{int(self.code)} (moments and density: state.moments(model), state.density(model))"
+        )
+
     def moments(self, model: AbstractModel) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
         """Mean and covariance of the state, under the model that this is a filter of."""
         return as_model(model).moments(self.law)

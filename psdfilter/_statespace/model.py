@@ -156,6 +156,24 @@ class StateSpaceModel(eqx.Module):
             if self.vectorized:
                 raise ValueError("support is for models written in JAX, not for vectorized=True")
 
+    def __str__(self) -> str:
+        box = self.state_box
+        lines = [
+            f"StateSpaceModel of {self.dim} coordinate{'s' * (self.dim > 1)}",
+            f"  state        {'confined to' if self.boxed else 'usually in'} {box}",
+        ]
+        if self.support is not None:
+            lines.append(f"  support      {self.coordinates.words}")
+        if self.num_observed is not None:
+            kind = "counts" if self.counts else "numbers"
+            lines.append(f"  observation  {self.num_observed} {kind}")
+        form = self.structure if self.varying is None else self.varying
+        if form is not None:
+            lines.append(f"  structure    {type(form).__name__}")
+        if self.wants:
+            lines.append(f"  takes        {', '.join(sorted(self.wants))}")
+        return "\n".join(lines)
+
     @property
     def coordinates(self) -> Coordinates:
         """What the state is filtered in: x = b(z), the identity if nothing is said."""
@@ -257,6 +275,10 @@ class StateSpaceModel(eqx.Module):
         return bool(names)
 
 
+# In the support of real, positive and confined observations, where formulas of counts are smooth.
+_ANY_Y = 0.5
+
+
 def log_transition_table(
     ssm: StateSpaceModel,
     group: tuple[int, ...],
@@ -302,13 +324,19 @@ def log_observation_table(
     t: Time = None,
     inputs: Inputs = None,
 ) -> Float[Array, " n"]:
-    """log G(x_i, y) at all points, for a JAX model."""
+    """log G(x_i, y) at all points, for a JAX model.
+
+    NaN for a y that is wholly missing, unless the model knows what to do with it. The function is
+    asked about a number instead: derivatives of NaN are NaN even where they count for nothing.
+    """
+    missing = jnp.all(jnp.isnan(y)) & (not ssm.marginalizes_missing)
+    seen = jnp.where(missing, _ANY_Y, y)
 
     def one(point: Array) -> Array:
-        value = call(ssm.log_observation, point, y, t=t, inputs=inputs)
+        value = call(ssm.log_observation, point, seen, t=t, inputs=inputs)
         return _scalar("log_observation", value)
 
-    return jax.vmap(one)(x)
+    return jnp.where(missing, jnp.nan, jax.vmap(one)(x))
 
 
 def observation_box(ssm: StateSpaceModel, what: str) -> Box:
