@@ -305,6 +305,15 @@ class Forecast(AbstractGiven):
         return shown_times(self.steps, self.rows, self.origin)
 
     @property
+    def simulation_errors(self) -> Float[Array, "k d"]:
+        """Standard errors of `mean` where laws were simulated (models that take `last_y`), else 0.
+
+        Those of quantiles and of laws of y are of the same order, 1/256 of a standard deviation.
+        """
+        errors = self.laws.simulation_errors()
+        return jnp.zeros_like(self.mean) if errors is None else errors
+
+    @property
     def observations(self) -> Observations:
         """The laws of y at the same times."""
         return _observations(self.model, self.laws, self.steps, self.rows)

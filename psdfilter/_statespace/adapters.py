@@ -227,6 +227,7 @@ def linear_gaussian(
         observation_box=as_observation_box(
             observation_box, None if sensor.matrix is None else len(sensor.matrix)
         ),
+        boxed=state_box is not None,
         structure=structure,
         **_transition_parts(Affine(matrix, shift), noise),
         **sensor.parts,

@@ -75,6 +75,11 @@ class DrawnStates(DrawnLaws):
         drawn = jnp.quantile(self.points[:, 1:], levels, axis=0)
         return jnp.concatenate([self.first.quantiles(levels), drawn], axis=1)
 
+    def simulation_errors(self) -> Float[Array, "t d"]:
+        """Deviations over the root of the number of paths; zero for the first step."""
+        errors = jnp.std(self.points, axis=0) / jnp.sqrt(self.points.shape[0])
+        return errors.at[0].set(0.0)
+
     def density(self, t: int) -> AbstractDensity:
         """sum_i Q(u_i, x; y_i) / N over 4096 of the paths; exact for the first step."""
         if t == 0:
