@@ -109,7 +109,7 @@ def as_series(
     if asked.step is not None and dt is not None:
         # Several transitions of equal times before a row; the time may be zero before the first.
         parts = sub_steps(dt, asked.step) * (np.asarray(hops) > 0)
-        dt = jnp.asarray(dt) / np.maximum(parts, 1)
+        dt = jnp.asarray(dt) / np.maximum(parts, 1).astype(float)
         hops, steps = jnp.asarray(parts), jnp.asarray(np.cumsum(parts))
     if asked.names:
         last_y = _last_ys(array, hops, asked) if "last_y" in asked.names else None

@@ -93,7 +93,7 @@ class Equation(eqx.Module):
         first = jax.jacfwd(fields)(z)
         second = jax.jacfwd(jax.jacfwd(fields))(z)
         La, LS = (
-            f @ a + 0.5 * jnp.sum(s * S, axis=(-2, -1)) for f, s in zip(first, second, strict=True)
+            f @ a + 0.5 * jnp.tensordot(s, S, axes=2) for f, s in zip(first, second, strict=True)
         )
         return La, LS
 

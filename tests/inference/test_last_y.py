@@ -23,7 +23,9 @@ def leverage(rho=RHO):
         None,
         MU,
         0.25,
-        log_observation=lambda x, y: jax.scipy.stats.norm.logpdf(y[0], 0.0, jnp.exp(x[0] / 2)),
+        log_observation=lambda x, y: (
+            jax.scipy.stats.norm.logpdf(y[0] * jnp.exp(-x[0] / 2)) - x[0] / 2
+        ),
         sample_observation=lambda key, x: jnp.exp(x / 2) * jax.random.normal(key, (1,)),
     )
 

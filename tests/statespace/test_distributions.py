@@ -119,6 +119,7 @@ def test_positive_states_are_reported_in_their_own_units():
     assert np.all(np.abs(gaps) < 6 * paths[:, :, 0].std(axis=0) / np.sqrt(2000))
 
 
+@pytest.mark.slow
 def test_one_observation_at_a_time_and_ahead_are_in_user_units_too():
     model, grid = psd.learn(positive(), 1e-4), positive_grid()
     state = psd.init(model)
@@ -173,6 +174,7 @@ def test_products_are_factored_by_axis_and_supports_are_read():
     assert np.isfinite(np.asarray(slope)).all()
 
 
+@pytest.mark.slow
 def test_densities_written_by_hand_take_supports_and_bijections():
     def log_prior(x):
         return jax.scipy.stats.gamma.logpdf(x[0], 2.0)
@@ -200,6 +202,7 @@ def test_densities_written_by_hand_take_supports_and_bijections():
         np.testing.assert_allclose(post.mean[:, 0], grid.mean(grid.filtered), rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_the_likelihood_of_parameters_is_that_of_the_filter():
     ll = psd.likelihood(lambda theta: positive(theta), 3.0, YS, tol=1e-4)
     assert float(ll(3.0)) == pytest.approx(positive_grid().log_likelihood, abs=1e-4)

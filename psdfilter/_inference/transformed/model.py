@@ -189,7 +189,7 @@ class TransformedModel(AbstractModel):
         assert isinstance(rows, Row)
         assert rows.dt is not None
         parts = sub_steps(jnp.asarray(rows.dt), step)
-        rows = rows._replace(dt=jnp.asarray(rows.dt) / parts)
+        rows = rows._replace(dt=jnp.asarray(rows.dt) / parts.astype(float))
         own = np.repeat(np.arange(len(parts)), parts)
         times = steps[0] + jnp.arange(len(own))
         out = self.inner.ahead(last, times, jax.tree.map(lambda a: jnp.asarray(a)[own], rows))
