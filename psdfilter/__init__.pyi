@@ -37,6 +37,7 @@ from ._inference.online import FilterState as FilterState
 from ._inference.online import init as init
 from ._inference.online import predict as predict
 from ._inference.online import update as update
+from ._inference.online_filter import OnlineFilter as OnlineFilter
 from ._inference.posterior import Forecast as Forecast
 from ._inference.posterior import Observations as Observations
 from ._inference.posterior import Posterior as Posterior
@@ -65,6 +66,8 @@ from ._statespace.adapters import additive_gaussian as additive_gaussian
 from ._statespace.adapters import linear_gaussian as linear_gaussian
 from ._statespace.black_box import from_particles as from_particles
 from ._statespace.diffusion import diffusion as diffusion
+from ._statespace.doors import from_dynamax as from_dynamax
+from ._statespace.doors import from_statsmodels as from_statsmodels
 from ._statespace.model import StateSpaceModel as StateSpaceModel
 from .io import load as load
 from .io import save as save

@@ -37,7 +37,7 @@ FLOORS = [
     ["registry"],
     ["posterior", "learn"],
     ["run", "online", "forecast"],
-    ["smooth"],
+    ["smooth", "online_filter"],
 ]
 
 
