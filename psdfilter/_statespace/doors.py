@@ -32,24 +32,33 @@ def from_statsmodels(results: Any) -> StateSpaceModel:
             "obs_intercept",
         )
     }  # fmt: skip
-    moving = [name for name, array in parts.items() if array.shape[-1] > 1]
+    # Time is the last axis there; what does not change loses it.
+    each = {name: _steps(array) for name, array in parts.items()}
+    moving = [n for n in ("design", "obs_cov", "obs_intercept") if each[n].ndim == parts[n].ndim]
     if moving:
         raise ValueError(
-            f"results must have matrices that are the same at all times, but {', '.join(moving)} "
-            "change: pass them to linear_gaussian, one matrix for each step"
+            f"results must have a sensor that is the same at all times, but {', '.join(moving)} "
+            "change"
         )
-    fixed = {name: array[..., 0] for name, array in parts.items()}
-    Q = fixed["selection"] @ fixed["state_cov"] @ fixed["selection"].T
+    selection = each["selection"]
+    Q = selection @ each["state_cov"] @ np.swapaxes(selection, -1, -2)
     return linear_gaussian(
-        fixed["transition"],
-        _matrix(Q),
-        fixed["design"],
-        _matrix(fixed["obs_cov"]),
+        each["transition"],
+        0.5 * (Q + np.swapaxes(Q, -1, -2)),
+        each["design"],
+        _matrix(each["obs_cov"]),
         np.asarray(kept.predicted_state)[:, 0],
         _matrix(np.asarray(kept.predicted_state_cov)[:, :, 0]),
-        b=fixed["state_intercept"],
-        d=fixed["obs_intercept"],
+        b=each["state_intercept"],
+        d=each["obs_intercept"],
     )
+
+
+def _steps(array: np.ndarray) -> np.ndarray:
+    """One matrix if all are equal, else with the steps in front."""
+    if np.all(array == array[..., :1]):
+        return array[..., 0]
+    return np.moveaxis(array, -1, 0)
 
 
 def _matrix(covariance: np.ndarray) -> np.ndarray:
