@@ -57,9 +57,14 @@ class ScalarLaws(AbstractObservedLaws):
         shares = masses / total[:, None]
         mean = (shares * points).sum(axis=1)
         variance = (shares * np.square(points - mean[:, None])).sum(axis=1)
-        leak = jnp.asarray(1 - total)
-        moments = jnp.asarray(mean[:, None]), jnp.asarray(variance[:, None, None])
-        return ScalarLaws(points, shares, *moments, leak, counts)
+        return ScalarLaws(
+            points=points,
+            masses=shares,
+            mean=jnp.asarray(mean[:, None]),
+            covariance=jnp.asarray(variance[:, None, None]),
+            leak=jnp.asarray(1 - total),
+            counts=counts,
+        )
 
     def _below(self) -> tuple[np.ndarray, np.ndarray]:
         """Points, closer ones if y is continuous, and the distribution function there."""
@@ -195,7 +200,9 @@ class DrawnLaws(AbstractObservedLaws):
         mean = jnp.mean(points, axis=0)
         gap = points - mean[None]
         covariance = jnp.einsum("nki,nkj->kij", gap, gap) / points.shape[0]
-        return DrawnLaws(points, mean, covariance, jnp.zeros(points.shape[1]))
+        return DrawnLaws(
+            points=points, mean=mean, covariance=covariance, leak=jnp.zeros(points.shape[1])
+        )
 
     def quantiles(self, levels: Float[Array, " k"]) -> Float[Array, "k t p"]:
         """Of the draws."""
@@ -307,8 +314,10 @@ def _graded(
         return y, density(y) * slope
 
     reach = np.array([-3.0, 3.0])
+    z = values = np.zeros(_LOOK)
     for _ in range(_WIDENINGS):
-        z = np.linspace(*np.clip(reach, *ends), _LOOK)
+        near = np.clip(reach, ends[0], ends[1])
+        z = np.linspace(near[0], near[1], _LOOK)
         values = at(z)[1]
         open_ends = values[[0, -1]] > _END * values.max()
         stuck = np.isclose(z[[0, -1]], ends) | (np.abs(z[[0, -1]]) > 300.0)

@@ -1,7 +1,7 @@
 """Models in the form that other libraries take them: f, h, Q, R or matrices."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -199,6 +199,7 @@ def linear_gaussian(
     if is_varying(F, 2) or is_varying(Q, 2) or is_varying(b, 1):
         refuse_others(prior, log_observation, state_box)
         return varying_linear(VaryingParts(F, b, Q, H, R, d, m0, P0), observation_box)
+    F, Q, b = cast(Numbers, F), cast(Numbers, Q), cast(Numbers | None, b)
     matrix = as_matrix("F", F, None, None)
     dim = matrix.shape[0]
     if matrix.shape != (dim, dim):

@@ -85,7 +85,9 @@ def from_dynamax(params: Any, **options: Any) -> StateSpaceModel:
             params.initial_covariance,
             **options,
         )
-    groups = [getattr(params, name, None) for name in ("initial", "dynamics", "emissions")]
+    groups: list[Any] = [
+        getattr(params, name, None) for name in ("initial", "dynamics", "emissions")
+    ]
     if any(group is None for group in groups):
         raise ValueError(
             "params must be dynamax's ParamsLGSSM (initial, dynamics, emissions) or ParamsNLGSSM "

@@ -127,7 +127,7 @@ def _gaussian(
 def _first(given: Given, seen: Distribution) -> Array:
     """What is taken for the observation before the first where paths are simulated."""
     if given.row.last_y is not None:
-        return given.row.last_y
+        return jnp.asarray(given.row.last_y)
     return jnp.zeros(size_of_law("observation", seen))
 
 

@@ -106,10 +106,10 @@ def inside(ssm: StateSpaceModel, far: bool = False) -> StateSpaceModel:
     then so wide that it cuts nothing off.
     """
     coordinates, wide = ssm.coordinates, far and not ssm.boxed and ssm.structure is None
-    wide = wide and ssm.reach_box is not None
-    if coordinates.is_identity and not wide:
+    chosen = ssm.reach_box if wide and ssm.reach_box is not None else ssm.state_box
+    if coordinates.is_identity and chosen is ssm.state_box:
         return ssm
-    box = _mapped(coordinates, ssm.reach_box if wide else ssm.state_box)
+    box = _mapped(coordinates, chosen)
     if coordinates.is_identity:
         return eqx.tree_at(lambda s: s.state_box, ssm, box)
     axis_fn, sampler = ssm.log_transition_axis, ssm.sample_observation

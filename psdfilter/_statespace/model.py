@@ -219,7 +219,7 @@ class StateSpaceModel(eqx.Module):
             first_y: what `last_y` is before the first observation.
         """
         before = None if first_y is None else jnp.atleast_1d(jnp.asarray(first_y, jnp.float64))
-        given = Given(prior, transition, observation, Row(inputs, None, dt, before))
+        given = Given(prior, transition, observation, Row(inputs, None, np.asarray(dt), before))
         made = parts_of(given, support)
         box, boxed = made.box, state_box is not None
         if state_box is not None:

@@ -53,7 +53,7 @@ def tail_box(box: Box, densities: Densities, pairs: Pairs) -> Box:
         densities: what is looked at.
         pairs: old and new states in these coordinates.
     """
-    some = tuple(jnp.asarray(part)[:_PAIRS] for part in pairs)
+    some = jnp.asarray(pairs[0])[:_PAIRS], jnp.asarray(pairs[1])[:_PAIRS]
     low, high = np.array(box.lower), np.array(box.upper)
     for axis, own in enumerate(densities.coordinates.axes):
         center, half = float(box.center[axis]), float(box.half_width[axis])
@@ -65,8 +65,9 @@ def tail_box(box: Box, densities: Densities, pairs: Pairs) -> Box:
         logs = np.asarray(_lines(densities, some, axis, jnp.asarray(points)))
         logs = np.where(np.isnan(logs), -np.inf, logs).reshape(-1, len(points))
         top = logs.max(axis=1, keepdims=True)
-        there = (logs > np.where(np.isfinite(top), top, np.inf) - _DROP).any(axis=0)
-        if not there.any():
+        least = np.where(np.isfinite(top), top, np.inf) - _DROP
+        there = np.any(np.asarray(logs > least), axis=0)
+        if not np.any(there):
             continue
         first, last = int(np.argmax(there)), len(points) - 1 - int(np.argmax(there[::-1]))
         low[axis] = min(low[axis], points[max(first - 1, 0)])

@@ -159,7 +159,7 @@ def as_varying(name: str, value: Any, shape: tuple[int, ...]) -> AbstractFunctio
     return Fixed(shaped(name, array, shape))
 
 
-def _named(name: str, fn: Callable[..., Numbers]) -> AbstractFunction:
+def _named(name: str, fn: Callable[..., Any]) -> AbstractFunction:
     """A function of one unnamed argument is one of dt."""
     known = signature_keywords(fn).names
     if known:

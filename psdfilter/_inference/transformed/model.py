@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,6 +33,7 @@ class TransformedModel(AbstractModel):
 
     inner: AbstractModel
     ssm: StateSpaceModel
+    report: Report = eqx.field(static=True)
 
     @property
     def coordinates(self) -> Coordinates:
@@ -42,11 +44,6 @@ class TransformedModel(AbstractModel):
     def engine(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         """That of the inner model."""
         return self.inner.engine
-
-    @property
-    def report(self) -> Report:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """That of the inner model."""
-        return self.inner.report
 
     @property
     def dim(self) -> int:
@@ -101,7 +98,7 @@ class TransformedModel(AbstractModel):
         return self._density("observation")
 
     def _with(self, inner: AbstractModel) -> "TransformedModel":
-        return TransformedModel(inner, self.ssm)
+        return TransformedModel(inner=inner, ssm=self.ssm, report=inner.report)
 
     def sized(self, series: Series) -> "TransformedModel":
         """The inner model for these data."""
@@ -241,4 +238,4 @@ def in_user_units(inner: AbstractModel, ssm: StateSpaceModel) -> AbstractModel:
     """A learned model as users hold it: wrapped, if there is anything to translate."""
     if ssm.coordinates.is_identity and not ssm.wants & {"dt", "last_y"}:
         return inner
-    return TransformedModel(inner, ssm)
+    return TransformedModel(inner=inner, ssm=ssm, report=inner.report)

@@ -59,7 +59,12 @@ class PickedSeen(AbstractObservedLaws):
         """At these ends."""
         at = np.array(ends)
         picked = PickedLaws(laws, ends)
-        return PickedSeen(picked, laws.mean[at], laws.covariance[at], laws.leak[at])
+        return PickedSeen(
+            picked=picked,
+            mean=laws.mean[at],
+            covariance=laws.covariance[at],
+            leak=laws.leak[at],
+        )
 
     def quantiles(self, levels: Float[Array, " k"]) -> Float[Array, "k t p"]:
         """Those of the others."""

@@ -205,4 +205,6 @@ def observed_by_draws(laws: DrawnStates, key: PRNGKeyArray) -> DrawnObservations
     mean = jnp.mean(y, axis=0)
     gap = y - mean[None]
     covariance = jnp.einsum("nki,nkj->kij", gap, gap) / n
-    return DrawnObservations(DrawnLaws(y), mean, covariance, jnp.zeros(k))
+    return DrawnObservations(
+        inner=DrawnLaws(y), mean=mean, covariance=covariance, leak=jnp.zeros(k)
+    )
