@@ -1,6 +1,7 @@
 from . import densities as densities
 from . import engines as engines
 from . import fitting as fitting
+from . import models as models
 from . import parameters as parameters
 from . import plot as plot
 from . import report as report
@@ -37,6 +38,7 @@ from ._inference.online import FilterState as FilterState
 from ._inference.online import init as init
 from ._inference.online import predict as predict
 from ._inference.online import update as update
+from ._inference.online_filter import OnlineFilter as OnlineFilter
 from ._inference.posterior import Forecast as Forecast
 from ._inference.posterior import Observations as Observations
 from ._inference.posterior import Posterior as Posterior
@@ -66,6 +68,9 @@ from ._settings import enable_x64 as enable_x64
 from ._statespace.adapters import additive_gaussian as additive_gaussian
 from ._statespace.adapters import linear_gaussian as linear_gaussian
 from ._statespace.black_box import from_particles as from_particles
+from ._statespace.diffusion import diffusion as diffusion
+from ._statespace.doors import from_dynamax as from_dynamax
+from ._statespace.doors import from_statsmodels as from_statsmodels
 from ._statespace.model import StateSpaceModel as StateSpaceModel
 from .io import load as load
 from .io import save as save

@@ -10,6 +10,10 @@ ROOT = Path(__file__).parents[1]
 PAGES = [
     "docs/guides/densities.md",
     "docs/guides/filtering.md",
+    "docs/guides/distributions.md",
+    "docs/guides/times.md",
+    "docs/guides/memory.md",
+    "docs/guides/families.md",
     "docs/guides/from_trajectories.md",
     "docs/guides/tracking.md",
     "docs/guides/parameters.md",

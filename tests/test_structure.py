@@ -11,7 +11,7 @@ ROOT = Path(psdfilter.__file__).parent
 ROOMS = [
     "_results", "_settings", "_checks", "_frames", "_gaussian", "_density", "densities",
     "_learning", "fitting", "_statespace", "systems", "_inference", "engines", "_parameters",
-    "parameters", "plot", "io", "report", "cli",
+    "parameters", "_models", "models", "plot", "io", "report", "cli",
 ]  # fmt: skip
 # Within `_inference`: what engines are made of, the engines, what knows them all, the drivers.
 FLOORS = [
@@ -21,6 +21,7 @@ FLOORS = [
         "trace",
         "laws",
         "series",
+        "times",
         "compiled",
         "obstacles",
         "quadrature",
@@ -31,12 +32,13 @@ FLOORS = [
     ["model", "result"],
     ["engine", "sizing"],
     ["observed", "mass"],
+    ["seen"],
     ["nodes", "gaussian", "certificate"],
-    ["adaptive", "closed", "exact", "mixture", "free", "given"],
+    ["adaptive", "closed", "exact", "mixture", "free", "given", "transformed"],
     ["registry"],
     ["posterior", "learn"],
     ["run", "online", "forecast"],
-    ["smooth"],
+    ["smooth", "online_filter"],
 ]
 
 

@@ -49,6 +49,12 @@ class Box(eqx.Module):
                     f"on axis {axis}"
                 )
 
+    def __str__(self) -> str:
+        if not (is_concrete(self.lower) and is_concrete(self.upper)):
+            return f"Box of {self.dim} coordinates (traced)"
+        ends = zip(np.asarray(self.lower), np.asarray(self.upper), strict=True)
+        return "Box " + " x ".join(f"[{a:.6g}, {b:.6g}]" for a, b in ends)
+
     @property
     def dim(self) -> int:
         """Number of coordinates."""

@@ -42,6 +42,8 @@ class AbstractEngine(eqx.Module):
 
     name: ClassVar[str]
     abilities: ClassVar[frozenset[Ability]]
+    # Nodes are chosen at every step: a state that is not confined needs no box.
+    roams: ClassVar[bool] = False
 
     @abstractmethod
     def refusal(self, ssm: StateSpaceModel, tol: float) -> str | None:

@@ -1,15 +1,18 @@
 """The laws of states and observations after the data."""
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._checks import Numbers, as_count
+from .._checks import Numbers, as_count, is_concrete
 from .._density.psd import AbstractDensity
 from .._frames.table import bare_inputs
+from .._statespace.functions import Row
 from .._statespace.model import Inputs
 from .ability import Ability
 from .laws import AbstractLaws
@@ -17,6 +20,7 @@ from .model import AbstractModel
 from .posterior import Forecast, Posterior
 from .registry import as_model, require
 from .series import as_rows
+from .times import days_since, is_dates
 from .trace import Moments
 
 
@@ -49,12 +53,22 @@ class LastLaw(AbstractLaws):
 
 
 def forecast(
-    model: AbstractModel, post: Posterior, steps: int, *, inputs: Inputs = None
+    model: AbstractModel,
+    post: Posterior,
+    steps: int,
+    *,
+    inputs: Inputs = None,
+    times: Any = None,
 ) -> Forecast:
     """The laws of x (and, by `.observations`, of y) 1 ... `steps` transitions after the data.
 
-    No steps at all give the law of the last time itself, in one row. `inputs` are the future ones,
-    with `steps` rows, for models that take them.
+    Args:
+        model: from `learn`.
+        post: from `run_filter`.
+        steps: how many; none give the law of the last time itself, in one row.
+        inputs: the future ones, with `steps` rows, for models that take them.
+        times: the future times, numbers or dates as in the data, for models that take `dt`; by
+            default in equal steps, if the data were.
     """
     known = as_model(model)
     num = as_count("steps", steps, least=0)
@@ -69,7 +83,7 @@ def forecast(
         require(known, Ability.INPUTS)
     # The posterior's own model: data may have sized the one that was learned.
     own, at = post.model, post.series.steps[-1] + 1 + jnp.arange(num)
-    rows = as_rows(bare_inputs(inputs, None), num)
+    rows = _rows_ahead(post, num, as_rows(bare_inputs(inputs, None), num), times)
     labels = None if post.labels is None else post.labels.ahead(num)
     if num == 0:
         last = post.series.num - 1
@@ -77,7 +91,7 @@ def forecast(
         summary = Moments(post.mean[last:], post.covariance[last:])
         zero, fine = jnp.zeros(1), jnp.zeros(1, int)
         law = LastLaw(post.laws, post.series.num)
-        return Forecast(summary, law, own, at, rows, zero, fine, labels)
+        return Forecast(summary, law, own, at, rows, zero, fine, labels, post.origin)
     out = own.ahead(post.trace.last, at, rows)
     return Forecast(
         model=own,
@@ -88,4 +102,52 @@ def forecast(
         log_kept=out.log_kept,
         codes=out.codes,
         called=labels,
+        origin=post.origin,
     )
+
+
+def _rows_ahead(post: Posterior, num: int, inputs: Inputs, times: Any) -> Inputs:
+    """What belongs to the steps to come: times, and the last observation for the first of them."""
+    seen = post.series.rows
+    if not isinstance(seen, Row):
+        if times is not None:
+            raise ValueError("times must be None: no function of the model takes dt")
+        return inputs
+    dt = time = last_y = None
+    if seen.dt is not None:
+        time, dt = _times_ahead(post, seen, num, times)
+    if seen.last_y is not None:
+        last = jnp.asarray(post.series.ys)[-1:]
+        if is_concrete(last) and bool(jnp.any(jnp.isnan(last))):
+            raise ValueError("the last row of ys is missing, but the model takes it as last_y")
+        last_y = jnp.concatenate([last, jnp.full((max(num - 1, 0), last.shape[1]), jnp.nan)])[:num]
+    return Row(inputs, time, dt, last_y)
+
+
+def _times_ahead(
+    post: Posterior, seen: Row, num: int, times: Any
+) -> tuple[Array | None, Float[Array, " k"]]:
+    """Real times and their differences."""
+    if seen.time is None:
+        if times is not None:
+            raise ValueError("times must be None: the data came without times, one unit apart")
+        return None, jnp.ones(num)
+    before = jnp.asarray(seen.time)
+    if times is None:
+        gaps = np.diff(np.asarray(before))
+        if len(gaps) == 0 or np.ptp(gaps) > 1e-9 * abs(gaps[-1]):
+            raise ValueError("times must be given: the data are not equally spaced in time")
+        dt = jnp.full(num, gaps[-1])
+        return before[-1] + gaps[-1] * jnp.arange(1.0, num + 1), dt
+    if is_dates(times) != (post.origin is not None):
+        raise ValueError("times must be dates if those of the data were, and numbers if not")
+    ahead = jnp.asarray(
+        np.asarray(times, dtype=float) if post.origin is None else days_since(post.origin, times)
+    )
+    dt = jnp.diff(ahead, prepend=before[-1:]) if ahead.shape == (num,) else jnp.zeros(0)
+    if ahead.shape != (num,) or not bool(jnp.all(dt > 0)):
+        raise ValueError(
+            f"times must be {num} times in order after the last of the data, got shape "
+            f"{ahead.shape}"
+        )
+    return ahead, dt

@@ -35,6 +35,10 @@ class AbstractLaws(eqx.Module):
     def density(self, t: int) -> AbstractDensity:
         """The law of one time, 0 <= t < T, as a density of mass one."""
 
+    def simulation_errors(self) -> Float[Array, "t d"] | None:
+        """Standard errors of means that come from draws; None where nothing was drawn."""
+        return None
+
     def log_mass(self, t: int) -> Float[Array, ""]:
         """log of the exact mass of what the recursion took for mass one; zero in closed forms."""
         del t

@@ -2,10 +2,12 @@
 
 from .._checks import Numbers, require_x64
 from .._frames.table import Frame, as_table
+from .._statespace.inside import inside
 from .._statespace.model import Inputs, StateSpaceModel
 from .engine import AbstractEngine, Task
 from .model import AbstractModel
 from .registry import ENGINES, as_engine
+from .transformed.model import in_user_units
 
 
 def learn(
@@ -36,8 +38,15 @@ def learn(
             simulations, if it can be simulated, or the data of each call.
         inputs: typical inputs, for models that take them.
     """
-    chosen, reason = choose_engine(ssm, tol, engine)
-    return chosen.learn(Task(ssm, float(tol), as_table("ys", ys), inputs, reason))
+    _check(ssm, tol)
+    chosen, reason = choose_engine(inside(ssm), tol, engine)
+    task = Task(ssm, float(tol), as_table("ys", ys), inputs, reason)
+    return learn_inside(chosen, ssm, task)
+
+
+def learn_inside(engine: AbstractEngine, ssm: StateSpaceModel, task: Task) -> AbstractModel:
+    """The learned model of a state-space model, in its coordinates without walls."""
+    return in_user_units(engine.learn(task._replace(ssm=inside(ssm, engine.roams))), ssm)
 
 
 def choose_engine(

@@ -11,7 +11,7 @@ from .._statespace.model import Inputs, StateSpaceModel
 from .ability import Ability, NoDensity, NotOffered
 from .laws import AbstractLaws
 from .report import Report
-from .series import Series
+from .series import Asked, Series
 from .trace import Ahead, Law, Moved, Observation, Seen, Smoothing, Trace
 
 
@@ -44,6 +44,15 @@ class AbstractModel(eqx.Module):
     def tol(self) -> float:
         """The tolerance that was asked for."""
         return self.report.tol
+
+    @property
+    def asked(self) -> Asked:
+        """What the user's functions ask of a row beside inputs, if anything."""
+        return Asked()
+
+    def core(self, trace: Trace) -> tuple["AbstractModel", Trace]:
+        """The model of an engine, and its trace, inside of a model that translates."""
+        return self, trace
 
     def why_not(self, ability: Ability) -> str | None:
         """The cause, and the remedy, if something is missing for a reason of this model's own."""

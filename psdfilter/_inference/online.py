@@ -10,13 +10,14 @@ from jaxtyping import Array, Float, Int
 from .. import _results
 from .._checks import Numbers, is_concrete
 from .._density.psd import AbstractDensity
+from .._statespace.functions import Row
 from .._statespace.model import Inputs
 from .ability import Ability
 from .model import AbstractModel
 from .notices import unresolved_state
 from .registry import as_model, require
 from .run import ResolutionWarning
-from .series import as_observation, is_partly
+from .series import as_observation, is_partly, sub_steps
 from .trace import Law
 
 
@@ -37,6 +38,16 @@ class FilterState(eqx.Module):
     step: Int[Array, ""]
     code: Int[Array, ""]
     error: Float[Array, ""]
+    row: Row = Row()  # real time, its last difference, and the last observation, if asked for
+
+    def __str__(self) -> str:
+        if not is_concrete(self.log_likelihood):
+            return "FilterState(traced)"
+        return (
+            f"FilterState after {int(self.step)} transitions: log-likelihood "
+            f"{float(self.log_likelihood):.6g}, error {float(self.error):.2g}, code "
+            f"{int(self.code)} (moments and density: state.moments(model), state.density(model))"
+        )
 
     def moments(self, model: AbstractModel) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
         """Mean and covariance of the state, under the model that this is a filter of."""
@@ -50,18 +61,39 @@ class FilterState(eqx.Module):
 def init(model: AbstractModel) -> FilterState:
     """The state of an online filter before anything has been seen."""
     zero, none = jnp.zeros((), int), jnp.zeros(())
-    return FilterState(as_model(model).start(), none, zero, zero, none)
+    known = as_model(model)
+    names, row = known.asked.names, Row()
+    if "dt" in names:
+        row = row._replace(time=none, dt=none)
+    if "last_y" in names:
+        row = row._replace(last_y=known.asked.first_y)
+    return FilterState(known.start(), none, zero, zero, none, row)
 
 
-def predict(model: AbstractModel, state: FilterState, *, inputs: Inputs = None) -> FilterState:
-    """One transition: the law of the next state."""
+def predict(
+    model: AbstractModel, state: FilterState, *, inputs: Inputs = None, dt: Numbers = 1.0
+) -> FilterState:
+    """One transition: the law of the next state, `dt` later for models that take it."""
     known = as_model(model)
     if inputs is not None:
         require(known, Ability.INPUTS)
-    step = state.step + 1
-    law, moved = known.predict(state.law, step, inputs)
+    step, row = state.step + 1, state.row
+    if "dt" in known.asked.names:
+        passed = jnp.asarray(dt, dtype=jnp.float64)
+        if is_concrete(passed) and not float(passed) > 0:
+            raise ValueError(f"dt must be positive, got {float(passed)}")
+        longest = known.asked.step
+        if longest is not None:
+            parts = int(sub_steps(passed[None], longest)[0])
+            passed = passed / parts
+            # All but the last of the transitions that this time is made of: none is longer.
+            for _ in range(parts - 1):
+                state = predict(model, state, inputs=inputs, dt=passed)
+            step, row = state.step + 1, state.row
+        row = row._replace(time=jnp.asarray(row.time) + passed, dt=passed)
+    law, moved = known.predict(state.law, step, _row_of(known, row, inputs, "the transition"))
     code = _first_bad(state.code, moved.code)
-    new = FilterState(law, state.log_likelihood, step, code, state.error + moved.error)
+    new = FilterState(law, state.log_likelihood, step, code, state.error + moved.error, row)
     _warn_unresolved(known, state, moved.code, new)
     return new
 
@@ -80,11 +112,34 @@ def update(
     observed = as_observation(y, known.num_observed)
     if is_partly(observed):
         require(known, Ability.PARTLY_MISSING)
-    law, seen = known.update(state.law, observed, state.step, inputs)
+    row = _row_of(known, state.row, inputs, "the sensor")
+    law, seen = known.update(state.law, observed, state.step, row)
     total, code = state.log_likelihood + seen.log_mass, _first_bad(state.code, seen.code)
-    new = FilterState(law, total, state.step, code, state.error + seen.error)
+    after = state.row
+    if "last_y" in known.asked.names:
+        after = after._replace(last_y=jnp.asarray(observed))
+    new = FilterState(law, total, state.step, code, state.error + seen.error, after)
     _warn_unresolved(known, state, seen.code, new)
     return new
+
+
+def _row_of(model: AbstractModel, row: Row, inputs: Inputs, where: str) -> Inputs:
+    """What a step gets: inputs alone, or a row with all that the model asks for."""
+    if not model.asked.names:
+        return inputs
+    if "last_y" in model.asked.names:
+        last = row.last_y
+        needed = where != "the sensor" or model.asked.by_sensor
+        unknown = last is None or (is_concrete(last) and bool(np.isnan(np.asarray(last)).any()))
+        if unknown and needed:
+            raise ValueError(
+                f"{where} takes last_y, but there is none: the observation before is missing. "
+                "Before the first one it is first_y of the model"
+            )
+        if unknown:
+            width = model.num_observed or 1
+            row = row._replace(last_y=jnp.zeros(width))
+    return row._replace(inputs=inputs)
 
 
 def _first_bad(before: Int[Array, ""], now: Int[Array, ""]) -> Int[Array, ""]:

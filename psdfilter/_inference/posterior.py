@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from .._checks import as_count, as_key
 from .._density.psd import AbstractDensity
 from .._frames.labels import Labels
+from .._statespace.functions import Row
 from .._statespace.model import Inputs
 from .ability import Ability
 from .certificate.certificate import Certificate
@@ -17,6 +18,7 @@ from .model import AbstractModel
 from .registry import engine_of, require
 from .result import AbstractGiven, AbstractResult
 from .series import Series
+from .times import dates_of
 from .trace import Moments, Trace
 
 _NO_LAWS = 'this needs the densities: filter with keep="densities" instead of "summaries"'
@@ -76,6 +78,13 @@ def _observations(
     return Observations(Moments(seen.mean, seen.covariance), seen, seen.leak, steps, labels)
 
 
+def shown_times(steps: Int[Array, " t"], rows: Inputs, origin: str | None) -> Array | np.ndarray:
+    """Steps, real times or dates, whichever the data had."""
+    if not isinstance(rows, Row) or rows.time is None:
+        return steps
+    return jnp.asarray(rows.time) if origin is None else dates_of(origin, rows.time)
+
+
 class Posterior(AbstractResult):
     """p(x_t | y_1 ... y_t) for t = 1 ... T, from whichever engine."""
 
@@ -83,6 +92,7 @@ class Posterior(AbstractResult):
     series: Series
     trace: Trace
     called: Labels | None = eqx.field(static=True, default=None)
+    origin: str | None = eqx.field(static=True, default=None)  # the first of dates
 
     @property
     def labels(self) -> Labels | None:
@@ -166,9 +176,9 @@ class Posterior(AbstractResult):
         return self.trace.seen
 
     @property
-    def times(self) -> Array:
-        """Times of the observations, in transitions from the prior."""
-        return self.series.steps
+    def times(self) -> Array | np.ndarray:
+        """Times of the observations, in transitions from the prior, or as they were given."""
+        return shown_times(self.series.steps, self.series.rows, self.origin)
 
     def predictive_density(self, t: int) -> AbstractDensity:
         """The density of x_t given y before t."""
@@ -205,7 +215,8 @@ class Posterior(AbstractResult):
     def error_estimates(self) -> Float[Array, " t"]:
         """Estimated total variation to the exact filter, int |p - q|, at every t; no bound."""
         require(self.model, Ability.ERRORS)
-        return engine_of(self.model).errors(self.model, self.series, self.trace)
+        model, trace = self.model.core(self.trace)
+        return engine_of(model).errors(model, self.series, trace)
 
     @property
     def error_estimate(self) -> Float[Array, ""]:
@@ -216,7 +227,8 @@ class Posterior(AbstractResult):
     def certificate(self) -> Certificate:
         """What can be proved about the error, and what can be estimated; see the guide."""
         require(self.model, Ability.CERTIFICATE)
-        found = engine_of(self.model).certify(self.model, self.series, self._kept())
+        model, trace = self.model.core(self._kept())
+        found = engine_of(model).certify(model, self.series, trace)
         assert isinstance(found, Certificate)
         return found
 
@@ -295,7 +307,7 @@ class Smoothed(AbstractResult):
         return self.filtered.log_likelihoods
 
     @property
-    def times(self) -> Array:
+    def times(self) -> Array | np.ndarray:
         """Those of the filter."""
         return self.filtered.times
 
@@ -349,6 +361,7 @@ class Forecast(AbstractGiven):
     log_kept: Float[Array, " k"]
     codes: Int[Array, " k"]
     called: Labels | None = eqx.field(static=True, default=None)
+    origin: str | None = eqx.field(static=True, default=None)  # the first of dates
 
     @property
     def labels(self) -> Labels | None:
@@ -366,9 +379,18 @@ class Forecast(AbstractGiven):
         return {"code": np.asarray(self.codes)}
 
     @property
-    def times(self) -> Array:
-        """When, in transitions from the prior."""
-        return self.steps
+    def times(self) -> Array | np.ndarray:
+        """When, in transitions from the prior, or in the units of the data."""
+        return shown_times(self.steps, self.rows, self.origin)
+
+    @property
+    def simulation_errors(self) -> Float[Array, "k d"]:
+        """Standard errors of `mean` where laws were simulated (models that take `last_y`), else 0.
+
+        Those of quantiles and of laws of y are of the same order, 1/256 of a standard deviation.
+        """
+        errors = self.laws.simulation_errors()
+        return jnp.zeros_like(self.mean) if errors is None else errors
 
     @property
     def observations(self) -> Observations:

@@ -54,8 +54,8 @@ class AbstractResult(eqx.Module):
 
     @property
     @abstractmethod
-    def times(self) -> Array:
-        """When the laws are those of, in transitions from the prior, (T,)."""
+    def times(self) -> Array | np.ndarray:
+        """When the laws are those of, in transitions from the prior or as given, (T,)."""
 
     @property
     @abstractmethod

@@ -1,6 +1,7 @@
 """The filter of whole series."""
 
 import warnings
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Array, Int
@@ -16,6 +17,7 @@ from .notices import unresolved_series
 from .posterior import Posterior
 from .registry import as_model, require
 from .series import Series, as_series
+from .times import origin_of
 from .trace import Trace
 
 _FATAL = (_results.NO_MASS, _results.BAD_OBSERVATION, _results.SINGULAR)
@@ -27,7 +29,7 @@ def run_filter(
     *,
     first: str = "predict",
     inputs: Inputs = None,
-    times: Numbers | None = None,
+    times: Any = None,
     keep: str = "densities",
     throw: bool = True,
 ) -> Posterior:
@@ -43,22 +45,26 @@ def run_filter(
         inputs: arrays with T rows, for models that take them.
         times: whole, non-decreasing times of the observations, counted in transitions, the prior
             being at time 0; equal times are several sensors. By default 1, 2, ... (or 0, 1, ...).
+            For models whose functions take `dt`, real numbers, or dates (NumPy, pandas): these
+            count in days from the first of them, which is that of the prior.
         keep: "densities" keeps the filtered density of every step; "summaries" only means,
             covariances and likelihoods, in memory that does not grow with the nodes.
         throw: raise at the first step that failed, naming it; otherwise look at `post.codes`.
     """
     table = as_table("ys", ys)
     series = series_for(model, table, first, inputs, times)
-    return filter_series(model, series, checked_keep(keep), throw, labels_of(table))
+    return filter_series(model, series, checked_keep(keep), throw, named(model, table, times))
 
 
 def series_for(
-    model: AbstractModel, ys: Numbers | Frame, first: str, inputs: Inputs, times: Numbers | None
+    model: AbstractModel, ys: Numbers | Frame, first: str, inputs: Inputs, times: Any
 ) -> Series:
     """The series, checked, if the model can take it."""
     known = as_model(model)
-    series = as_series(ys, known.num_observed, first=first, inputs=inputs, times=times)
-    if inputs is not None:
+    series = as_series(
+        ys, known.num_observed, first=first, inputs=inputs, times=times, asked=known.asked
+    )
+    if inputs is not None or known.asked.names:
         require(known, Ability.INPUTS)
     if series.partly:
         require(known, Ability.PARTLY_MISSING)
@@ -72,8 +78,24 @@ def checked_keep(keep: str) -> bool:
     return keep == "densities"
 
 
+def named(model: AbstractModel, ys: Any, times: Any) -> Named:
+    """What the data are called; real times may be those of a data frame."""
+    labels = labels_of(ys)
+    if times is None and labels is not None and "dt" in as_model(model).asked.names:
+        times = labels.values
+    return Named(labels, origin_of(times))
+
+
 def filter_series(
-    model: AbstractModel, series: Series, keep: bool, throw: bool, labels: Labels | None = None
+class Named(NamedTuple):
+    """What the data of a series were called: labels of a data frame, and the first of dates."""
+
+    labels: Labels | None = None
+    origin: str | None = None
+
+
+def filter_series(
+    model: AbstractModel, series: Series, keep: bool, throw: bool, called: Named = Named()
 ) -> Posterior:
     """The filter of a series that has been checked."""
     sized = model.sized(series)
@@ -81,7 +103,7 @@ def filter_series(
     if throw:
         raise_failure(trace.codes)
     warn_unresolved(sized, trace)
-    return Posterior(sized, series, trace, labels)
+    return Posterior(sized, series, trace, called.labels, called.origin)
 
 
 class ResolutionWarning(UserWarning):

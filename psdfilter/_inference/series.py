@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,9 @@ from jaxtyping import Array, Float, Int
 
 from .._checks import Numbers, is_concrete, require_x64
 from .._frames.table import Frame, bare, bare_inputs
-from .._statespace.model import Inputs
+from .._statespace.functions import Row, wanted_by
+from .._statespace.model import Inputs, StateSpaceModel
+from .times import counted_clock, real_clock
 
 
 @partial(
@@ -44,18 +46,43 @@ class Series:
         return jax.tree.map(lambda a: a[t], self.rows)
 
 
+class Asked(NamedTuple):
+    """What the functions of a model ask of a row beside inputs."""
+
+    names: frozenset[str] = frozenset()  # of dt and last_y
+    first_y: Array | None = None
+    by_sensor: bool = False  # the sensor takes last_y too
+    step: float | None = None  # the longest time of one transition
+
+
+NOTHING = Asked()
+
+
+def asked_by(ssm: StateSpaceModel) -> Asked:
+    """What the functions of a state-space model ask for."""
+    names = ssm.wants & {"dt", "last_y"}
+    return Asked(names, ssm.first_y, "last_y" in wanted_by(ssm.log_observation), ssm.step)
+
+
+def sub_steps(dt: Float[Array, " t"], step: float) -> Int[np.ndarray, " t"]:
+    """How many transitions of at most `step` make up each time; none for none."""
+    return np.ceil(np.asarray(dt) / step - 1e-9).astype(int)
+
+
 def as_series(
     ys: Numbers | Frame,
     num_observed: int | None,
     *,
     first: str = "predict",
     inputs: Inputs = None,
-    times: Numbers | None = None,
+    times: Any = None,
+    asked: Asked = NOTHING,
 ) -> Series:
     """Checked and shaped; `num_observed` is the number of coordinates of y, if the model says."""
     require_x64()
     inputs = bare_inputs(inputs, ys)
-    ys, times = bare("ys", ys, times, 0 if first == "observe" else 1)
+    start = 0 if first == "observe" else 1
+    ys, times = bare("ys", ys, times, start, is_real="dt" in asked.names)
     # NumPy arrays stay what they are: a compiled function takes them over at no cost.
     on_device = isinstance(ys, jax.Array)
     array = ys.astype(jnp.float64) if on_device else _table(ys)
@@ -75,12 +102,56 @@ def as_series(
         )
     if first not in ("predict", "observe"):
         raise ValueError(f'first must be "predict" or "observe", got {first!r}')
+    rows, partly = as_rows(inputs, num), is_partly(array)
     if times is None:
         steps, hops = _counted(num, 1 if first == "predict" else 0), _single_hops(num, first)
+        time, dt = None, jnp.ones(num)
+    elif "dt" in asked.names:
+        steps, hops, time, dt = real_clock(num, times)
     else:
-        steps = _as_steps(num, times)
-        hops = jnp.diff(steps, prepend=jnp.zeros(1, int))
-    return Series(array, steps, hops, as_rows(inputs, num), times is None, is_partly(array))
+        (steps, hops), time, dt = counted_clock(num, times), None, None
+    if asked.step is not None and dt is not None:
+        # Several transitions of equal times before a row; the time may be zero before the first.
+        parts = sub_steps(dt, asked.step) * (np.asarray(hops) > 0)
+        dt = jnp.asarray(dt) / np.maximum(parts, 1).astype(float)
+        hops, steps = jnp.asarray(parts), jnp.asarray(np.cumsum(parts))
+    if asked.names:
+        last_y = _last_ys(array, hops, asked) if "last_y" in asked.names else None
+        rows = Row(rows, time, dt if "dt" in asked.names else None, last_y)
+    regular = times is None and asked.step is None
+    return Series(array, steps, hops, rows, regular, partly)
+
+
+def _last_ys(
+    ys: Array | np.ndarray, hops: Int[Array, " t"], asked: Asked
+) -> Float[Array | np.ndarray, "t p"]:
+    """The row before each; refuses where it is asked for and missing."""
+    width = ys.shape[1]
+    before = jnp.full(width, jnp.nan) if asked.first_y is None else asked.first_y
+    if before.shape != (width,):
+        raise ValueError(
+            f"first_y must have shape ({width},), as ys has columns, got {before.shape}"
+        )
+    last = jnp.concatenate([before[None], jnp.asarray(ys)[:-1]])
+    if not is_concrete(last) or not is_concrete(hops):
+        return last
+    values, moves = np.asarray(last), np.asarray(hops)
+    needed = (moves > 0) | asked.by_sensor
+    missing = np.isnan(values).any(axis=1)
+    if np.any(needed & missing) or np.any(moves > 1):
+        k = int(np.argmax((needed & missing) | (moves > 1)))
+        if k == 0 and moves[0] <= 1:
+            raise ValueError(
+                "first_y must be given: a function of the model takes last_y, and there is none "
+                'before ys[0]. Pass StateSpaceModel(..., first_y=...), or first="observe" if only '
+                "the transition takes it"
+            )
+        raise ValueError(
+            f"ys[{k - 1}] is missing, but a function of the model takes it as last_y at ys[{k}]: "
+            "fill it in, or write the model with a state that remembers what was seen"
+        )
+    # What is not asked for must be a number all the same.
+    return jnp.where(jnp.isnan(last), 0.0, last)
 
 
 def _table(ys: Numbers) -> np.ndarray:
@@ -105,20 +176,6 @@ def is_partly(ys: Array | np.ndarray) -> bool:
         return False
     gaps = np.isnan(np.asarray(ys))
     return bool(np.any(gaps.any(axis=-1) & ~gaps.all(axis=-1)))
-
-
-def _as_steps(num: int, times: Numbers) -> Int[Array, " t"]:
-    steps = jnp.asarray(times)
-    if steps.shape != (num,):
-        raise ValueError(f"times must have shape ({num},), as ys has rows, got {steps.shape}")
-    if is_concrete(steps):
-        values = np.asarray(steps)
-        if not np.all(values == np.round(values)) or np.any(np.diff(values, prepend=0) < 0):
-            raise ValueError(
-                "times must be whole, non-negative and non-decreasing numbers of transitions, got "
-                f"{values[:8]}"
-            )
-    return steps.astype(int)
 
 
 @lru_cache(maxsize=16)

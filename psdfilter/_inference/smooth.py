@@ -1,15 +1,17 @@
 """The smoother of whole series."""
 
+from typing import Any
+
 import numpy as np
 
 from .._checks import Numbers, as_count, is_concrete
-from .._frames.table import Frame, as_table, labels_of
+from .._frames.table import Frame, as_table
 from .._statespace.model import Inputs
 from .ability import Ability
 from .model import AbstractModel
 from .posterior import Smoothed
 from .registry import require
-from .run import checked_keep, filter_series, series_for
+from .run import checked_keep, filter_series, named, series_for
 from .trace import Moments
 
 
@@ -19,7 +21,7 @@ def run_smoother(
     *,
     first: str = "predict",
     inputs: Inputs = None,
-    times: Numbers | None = None,
+    times: Any = None,
     lag: int | None = None,
     keep: str = "densities",
     throw: bool = True,
@@ -53,6 +55,6 @@ def run_smoother(
         lag = as_count("lag", lag)
         if is_concrete(series.hops) and np.any(np.asarray(series.hops)[1:] == 0):
             require(model, Ability.LAG_OF_SENSORS)
-    post = filter_series(model, series, laws, throw, labels_of(table))
+    post = filter_series(model, series, laws, throw, named(model, table, times))
     out = post.model.smooth(series, post.trace, lag, laws)
     return Smoothed(post, Moments(out.mean, out.covariance), out.laws, out.method, lag)

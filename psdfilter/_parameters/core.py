@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, PyTree
 
 from .._inference.model import AbstractFrozen, PlanCheck
 from .._inference.series import Series
+from .._statespace.inside import inside
 from .._statespace.model import StateSpaceModel
 from .theta import Theta
 
@@ -31,12 +32,12 @@ class Core(eqx.Module):
 
         `forward`: for forward differentiation, which has no use for the custom reverse pass.
         """
-        logs = self.frozen.increments(self.build(theta), self.series, forward)
+        logs = self.frozen.increments(inside(self.build(theta)), self.series, forward)
         return [row[jnp.asarray(at)] for row, at in zip(logs, self.rows, strict=True)]
 
     def run(self, theta: Theta) -> tuple[Float[Array, ""], PlanCheck, PyTree]:
         """log p(y; theta), how well the plan serves at theta, and facts to make another one by."""
-        return self.frozen.evidence(self.build(theta), self.series)
+        return self.frozen.evidence(inside(self.build(theta)), self.series)
 
     def total(self, theta: Theta) -> tuple[Float[Array, ""], PlanCheck]:
         """log p(y; theta), and how well the plan serves at theta."""

@@ -20,7 +20,9 @@ from .._inference.posterior import Posterior
 from .._inference.registry import require
 from .._inference.report import Report
 from .._inference.run import run_filter
-from .._inference.series import as_series
+from .._inference.series import Asked, as_series, asked_by
+from .._inference.transformed.model import in_user_units
+from .._statespace.inside import inside
 from .._statespace.model import Inputs, StateSpaceModel
 from .core import Build, Core
 from .covering import covering_ssm
@@ -116,7 +118,7 @@ class Likelihood(eqx.Module):
     def model(self, theta: Theta) -> AbstractModel:
         """The learned model at theta on this plan, for filtering, smoothing and forecasting."""
         ssm = self.core.build(as_theta("theta", theta))
-        return self.learned.refilled(self.core.frozen, ssm)
+        return in_user_units(self.learned.refilled(self.core.frozen, inside(ssm)), ssm)
 
     def posterior(self, theta: Theta) -> Posterior | list[Posterior]:
         """The filter at theta; a list of them for several series."""
@@ -152,9 +154,9 @@ class Likelihood(eqx.Module):
 class Settings:
     """What a likelihood was made from, so that it can be made again; compared by identity."""
 
-    def __init__(self, ys: Any, keywords: dict[str, Any]):
-        """Keep the arguments of `likelihood`."""
-        self.ys, self.keywords = as_tables("ys", ys), keywords
+    def __init__(self, ys: Any, keywords: dict[str, Any], asked: Asked):
+        """Keep the arguments of `likelihood`, and what the functions of the model ask for."""
+        self.ys, self.keywords, self.asked = as_tables("ys", ys), keywords, asked
         self.several = are_several(self.ys)
 
     def each(self) -> list[tuple[Any, Any, Any]]:
@@ -229,8 +231,8 @@ def likelihood(
     ssms = covering_ssm(build, thetas)
     tol = default_tol(ssms[0].dim) if tol is None else tol
     keywords = {"first": first, "inputs": inputs, "times": times, "cover": tuple(cover)}
-    settings = Settings(ys, {**keywords, "engine": engine})
-    chosen, reason = choose_engine(ssms[0], tol, engine)
+    settings = Settings(ys, {**keywords, "engine": engine}, asked_by(ssms[0]))
+    chosen, reason = choose_engine(inside(ssms[0]), tol, engine)
     chosen = chosen.for_likelihoods(ssms[0].dim)
     if Ability.GRADIENTS not in chosen.abilities:
         raise NotOffered(chosen.name, Ability.GRADIENTS, ': take "nodes", "exact" or "mixture"')
@@ -242,7 +244,7 @@ def likelihood(
             there = maker.learned(ssm, other)
             frozen = made.core.frozen.merged(there.frozen())
             model = max((made.learned, there), key=lambda m: m.report.leak)
-            made = maker.made_on(model.refilled(frozen, ssms[0]), frozen, theta)
+            made = maker.made_on(model.refilled(frozen, inside(ssms[0])), frozen, theta)
     return made
 
 
@@ -259,7 +261,9 @@ class _Maker(NamedTuple):
         """The core of a plan for these data."""
         first = self.settings.keywords["first"]
         parts = [
-            as_series(y, num_observed, first=first, inputs=rows, times=at)
+            as_series(
+                y, num_observed, first=first, inputs=rows, times=at, asked=self.settings.asked
+            )
             for y, rows, at in self.settings.each()
         ]
         series, places = stack_series(parts)
@@ -275,17 +279,19 @@ class _Maker(NamedTuple):
         each = self.settings.each()
         longest = int(np.argmax([len(y) for y, _, _ in each]))
         ys, rows, at = each[longest]
-        model = self.engine.learn(Task(ssm, self.tol, inputs=rows, reason=self.reason))
+        first, asked = self.settings.keywords["first"], self.settings.asked
+        series = as_series(
+            ys, inside(ssm).num_observed, first=first, inputs=rows, times=at, asked=asked
+        )
+        task = Task(inside(ssm), self.tol, inputs=series.rows, reason=self.reason)
+        model = self.engine.learn(task)
         require(model, Ability.GRADIENTS)
         frozen = model.frozen()
         if not frozen.has_plan:
-            first = self.settings.keywords["first"]
-            return model.sized(
-                as_series(ys, model.num_observed, first=first, inputs=rows, times=at)
-            )
+            return model.sized(series)
         # A filter on the first plan shows where the states of these data were.
         core = self.core(frozen, model.num_observed)
-        return model.resized(_run(core, theta)[2], core.series, longest, rows)
+        return model.resized(_run(core, theta)[2], core.series, longest, series.rows)
 
     def made_on(self, model: AbstractModel, frozen: AbstractFrozen, theta: Theta) -> Likelihood:
         """The likelihood on a plan; observations that it does not resolve are named."""

@@ -1,13 +1,13 @@
 """Models in the form that other libraries take them: f, h, Q, R or matrices."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
-from .._checks import Numbers, as_floats
+from .._checks import Numbers
 from .._density.blocks import GaussianBlocks
 from .._density.box import Box, as_box
 from .._density.moments import moments
@@ -17,9 +17,9 @@ from .functions import (
     AbstractFunction,
     Affine,
     DensityPrior,
-    GaussianObservation,
     GaussianPrior,
     GaussianSampler,
+    GaussianStart,
     GaussianTransition,
     GaussianTransitionAxis,
     Inputs,
@@ -28,23 +28,36 @@ from .functions import (
     call,
     requires,
 )
+from .matrices import (
+    BoxLike,
+    as_matrix,
+    as_mean,
+    as_observation_box,
+    as_offset,
+    as_sensor,
+    no_sensor,
+    observation_parts,
+)
 from .model import AdditiveGaussian, LinearGaussian, StateSpaceModel
 from .noise import Noise, as_noise
-
-BoxLike = Box | tuple[Numbers, Numbers]
+from .varying import is_varying
+from .varying_adapter import VaryingParts, refuse_others, varying_linear
 
 
 def additive_gaussian(
     f: Callable[..., Numbers],
-    h: Callable[..., Numbers],
+    h: Callable[..., Numbers] | None,
     Q: Numbers,
-    R: Numbers,
+    R: Numbers | None,
     m0: Numbers,
     P0: Numbers,
     state_box: BoxLike | None = None,
     observation_box: BoxLike | None = None,
     *,
+    log_observation: Callable[..., Numbers] | None = None,
+    sample_observation: Callable[..., Numbers] | None = None,
     inputs: Inputs = None,
+    first_y: Numbers | None = None,
 ) -> StateSpaceModel:
     """x' = f(u) + N(0, Q),  y = h(x) + N(0, R),  x_0 ~ N(m0, P0).
 
@@ -55,21 +68,23 @@ def additive_gaussian(
 
     Args:
         f: u (d,) -> mean of the new state (d,), a JAX function; may take `t` and `inputs`.
-        h: x (d,) -> mean of the observation (p,), likewise.
+        h: x (d,) -> mean of the observation (p,), likewise; None with `log_observation`.
         Q: a variance, d variances, or a covariance matrix. On a grid, independent noise lets every
             axis be learned apart, and correlated noise is taken for d <= 2.
-        R: a variance, p variances, or a covariance matrix.
+        R: a variance, p variances, or a covariance matrix; None with `log_observation`.
         m0: mean of the first state.
         P0: its covariance, as for Q.
         state_box: where the state lives. By default quantiles of 512 simulated paths of 64 steps
             plus a margin, and five standard deviations of the prior; `learn` reports the leak.
         observation_box: where y lives; needed for laws of y only.
+        log_observation: x, y -> log G(x, y), any sensor, instead of h and R.
+        sample_observation: key, x -> y, for one that can be simulated.
         inputs: one typical row of inputs, for choosing the box of a model that takes them.
+        first_y: what `last_y` is before the first observation, for functions that take it.
     """
-    for name, fn in (("f", f), ("h", h)):
-        if not callable(fn):
-            raise ValueError(f"{name} must be a function, got {type(fn).__name__}")
-    mean = _as_mean("m0", m0)
+    if not callable(f):
+        raise ValueError(f"f must be a function, got {type(f).__name__}")
+    mean = as_mean("m0", m0)
     dim = mean.shape[0]
     if state_box is None and inputs is None and requires(f, "inputs"):
         raise ValueError(
@@ -77,53 +92,78 @@ def additive_gaussian(
             "inputs=, so that a box can be simulated"
         )
     _ = _check_map("f", f, mean, dim, inputs)
-    num_seen = _check_map("h", h, mean, None, inputs)
     noise = as_noise("Q", Q, dim, singular=True)
-    seen_noise = as_noise("R", R, num_seen)
     prior = as_noise("P0", P0, dim, singular=True)
-
-    move, see = as_function(f), as_function(h)
-    bounded = True
-    if state_box is None:
-        box, bounded = simulated_or_prior_box(
-            lambda key: mean + prior.draw(key),
-            lambda key, u, t: as_vector(call(f, u, t=t, inputs=inputs)) + noise.draw(key),
-            mean,
-            jnp.sqrt(prior.variances),
-        )
+    move = as_function(f)
+    if log_observation is None:
+        see, seen_noise, parts = _additive_sensor(h, R, mean, inputs)
     else:
-        box = as_box("state_box", state_box, dim)
-    seen_box = None
-    if observation_box is not None:
-        seen_box = as_box("observation_box", observation_box, num_seen)
+        see, seen_noise = no_sensor("h and R", h, R), None
+        parts = {"log_observation": log_observation, "sample_observation": sample_observation}
+    box, bounded = _box_for(state_box, GaussianPrior(mean, prior), move, noise, inputs)
+    width = None if seen_noise is None else seen_noise.covariance.shape[0]
     return StateSpaceModel(
         log_prior=GaussianPrior(mean, prior),
         state_box=box,
-        observation_box=seen_box,
+        observation_box=as_observation_box(observation_box, width),
+        boxed=state_box is not None,
+        sample_prior=GaussianStart(mean, prior),
+        first_y=None if first_y is None else as_mean("first_y", first_y),
         structure=AdditiveGaussian(
             move,
             see,
             noise.matrix(),
-            seen_noise.matrix(),
+            None if seen_noise is None else seen_noise.matrix(),
             mean,
             prior.matrix(),
             boxed=state_box is not None,
             bounded=bounded,
         ),
         **_transition_parts(move, noise),
-        **_observation_parts(see, seen_noise),
+        **parts,
     )
 
 
+def _box_for(
+    given: BoxLike | None,
+    prior: GaussianPrior,
+    move: AbstractFunction,
+    noise: Noise,
+    inputs: Inputs,
+) -> tuple[Box, bool]:
+    """The box that was given, or one that holds simulated states; whether these stay finite."""
+    if given is not None:
+        return as_box("state_box", given, prior.mean.shape[0]), True
+    return simulated_or_prior_box(
+        lambda key: prior.mean + prior.noise.draw(key),
+        lambda key, u, t: as_vector(call(move, u, t=t, inputs=inputs)) + noise.draw(key),
+        prior.mean,
+        jnp.sqrt(prior.noise.variances),
+    )
+
+
+def _additive_sensor(
+    h: Callable[..., Numbers] | None, R: Numbers | None, mean: Array, inputs: Inputs
+) -> tuple[AbstractFunction, Noise, dict[str, Any]]:
+    """h, R, and what a `StateSpaceModel` takes of them."""
+    if h is None or R is None:
+        raise ValueError("h and R must be given, or log_observation instead of both")
+    if not callable(h):
+        raise ValueError(f"h must be a function, got {type(h).__name__}")
+    noise = as_noise("R", R, _check_map("h", h, mean, None, inputs))
+    see = as_function(h)
+    return see, noise, observation_parts(see, noise)
+
+
 def linear_gaussian(
-    F: Numbers,
-    Q: Numbers,
+    F: Numbers | Callable[..., Numbers],
+    Q: Numbers | Callable[..., Numbers],
     H: Numbers | None,
     R: Numbers | None,
     m0: Numbers | None,
     P0: Numbers | None,
     *,
-    b: Numbers | None = None,
+    b: Numbers | Callable[..., Numbers] | None = None,
     d: Numbers | None = None,
     prior: AbstractDensity | Callable[..., Numbers] | None = None,
     log_observation: Callable[..., Numbers] | None = None,
@@ -136,10 +176,11 @@ def linear_gaussian(
     The matrices stay with the model, as `ssm.structure`, and `learn` filters with them on all of
     R^d: exactly if the sensor is linear, whatever the dimension. Q, R and P0 may be singular, as
     long as H S H' + R is not for the covariances S that occur. With a `state_box` in at most two
-    dimensions the state is taken to live on that box instead.
+    dimensions the state lives on that box instead.
 
     Args:
-        F: transition matrix (d, d); a number if d = 1.
+        F: transition matrix (d, d); a number if d = 1. F, Q and b may also be functions of `dt`,
+            the time between two observations, or arrays with one matrix for each step, (T, d, d).
         Q: a variance, d variances, or a covariance matrix.
         H: observation matrix (p, d); None with `log_observation`.
         R: a variance, p variances, or a covariance matrix; None with `log_observation`.
@@ -155,20 +196,19 @@ def linear_gaussian(
         observation_box: where y lives; needed for laws of y only.
         horizon: number of steps that the default box has to hold; matters for random walks.
     """
-    matrix = _as_matrix("F", F, None, None)
+    if is_varying(F, 2) or is_varying(Q, 2) or is_varying(b, 1):
+        refuse_others(prior, log_observation, state_box)
+        return varying_linear(VaryingParts(F, b, Q, H, R, d, m0, P0), observation_box)
+    F, Q, b = cast(Numbers, F), cast(Numbers, Q), cast(Numbers | None, b)
+    matrix = as_matrix("F", F, None, None)
     dim = matrix.shape[0]
     if matrix.shape != (dim, dim):
         raise ValueError(f"F must be a square matrix, got shape {matrix.shape}")
     noise = as_noise("Q", Q, dim, singular=True)
-    shift = jnp.zeros(dim) if b is None else _as_offset("b", b, dim)
+    shift = jnp.zeros(dim) if b is None else as_offset("b", b, dim)
     mean, start, log_prior = _as_prior(prior, m0, P0, dim, state_box)
-    if state_box is None:
-        assert mean is not None
-        assert start is not None
-        box = gaussian_box(matrix, shift, noise.matrix(), mean, start.matrix(), horizon)
-    else:
-        box = as_box("state_box", state_box, dim)
-    sensor = _as_sensor(H, R, d, log_observation, dim)
+    box = _linear_box(state_box, (matrix, shift, noise), mean, start, horizon)
+    sensor = as_sensor(H, R, d, log_observation, dim)
     structure = LinearGaussian(
         matrix,
         shift,
@@ -185,35 +225,25 @@ def linear_gaussian(
     return StateSpaceModel(
         log_prior=log_prior,
         state_box=box,
-        observation_box=_as_observation_box(observation_box, sensor.matrix),
+        observation_box=as_observation_box(
+            observation_box, None if sensor.matrix is None else len(sensor.matrix)
+        ),
+        boxed=state_box is not None,
         structure=structure,
         **_transition_parts(Affine(matrix, shift), noise),
         **sensor.parts,
     )
 
 
-def _as_observation_box(box: BoxLike | None, sensor: Float[Array, "p d"] | None) -> Box | None:
-    if box is None:
-        return None
-    given = box if isinstance(box, Box) else Box(*box)
-    return as_box("observation_box", given, given.dim if sensor is None else len(sensor))
-
-
 def _transition_parts(f: AbstractFunction, noise: Noise) -> dict[str, Any]:
     """log N(x; f(u), Q), whole and, if the noise is independent, axis by axis."""
-    parts: dict[str, Any] = {"log_transition": GaussianTransition(f, noise)}
+    parts: dict[str, Any] = {
+        "log_transition": GaussianTransition(f, noise),
+        "sample_transition": GaussianSampler(f, noise),
+    }
     if noise.is_diagonal:
         parts["log_transition_axis"] = GaussianTransitionAxis(f, noise)
     return parts
-
-
-def _observation_parts(h: AbstractFunction, noise: Noise) -> dict[str, Any]:
-    """log N(y; h(x), R) of the coordinates of y that were seen, and samples of y."""
-    return {
-        "log_observation": GaussianObservation(h, noise),
-        "sample_observation": GaussianSampler(h, noise),
-        "marginalizes_missing": True,
-    }
 
 
 def _check_map(
@@ -244,60 +274,19 @@ def _size_unknown(name: str, size: int | None) -> int:
     return size
 
 
-def _as_mean(name: str, value: Numbers) -> Array:
-    array = jnp.atleast_1d(as_floats(name, value))
-    if array.ndim != 1 or array.size == 0:
-        raise ValueError(f"{name} must have shape (d,), got {array.shape}")
-    return array
-
-
-def _as_offset(name: str, value: Numbers, size: int) -> Array:
-    array = _as_mean(name, value)
-    if array.shape != (size,):
-        raise ValueError(f"{name} must have shape ({size},), got {array.shape}")
-    return array
-
-
-def _as_matrix(name: str, value: Numbers, rows: int | None, columns: int | None) -> Array:
-    """A matrix; a number is one of size (1, 1), a vector one row if there are several columns."""
-    array = as_floats(name, value)
-    if array.ndim == 0:
-        array = array[None, None]
-    elif array.ndim == 1 and columns is not None:
-        array = array[None, :]
-    expected = (rows or array.shape[0], columns or array.shape[-1])
-    if array.ndim != 2 or array.shape != expected:
-        sizes = ", ".join("any" if n is None else str(n) for n in (rows, columns))
-        raise ValueError(f"{name} must be a matrix ({sizes}), got shape {array.shape}")
-    return array
-
-
-class _Sensor(NamedTuple):
-    """A linear sensor, all None if it is a function, and what a `StateSpaceModel` takes of it."""
-
-    matrix: Float[Array, "p d"] | None
-    shift: Float[Array, " p"] | None
-    noise: Noise | None
-    parts: dict[str, Any]
-
-
-def _as_sensor(
-    H: Numbers | None,
-    R: Numbers | None,
-    d: Numbers | None,
-    log_observation: Callable[..., Numbers] | None,
-    dim: int,
-) -> _Sensor:
-    if log_observation is not None:
-        if H is not None or R is not None or d is not None:
-            raise ValueError("log_observation stands instead of H, R and d: pass None for those")
-        return _Sensor(None, None, None, {"log_observation": log_observation})
-    if H is None or R is None:
-        raise ValueError("H and R must be given, or log_observation instead of both")
-    matrix = _as_matrix("H", H, None, dim)
-    shift = jnp.zeros(len(matrix)) if d is None else _as_offset("d", d, len(matrix))
-    noise = as_noise("R", R, len(matrix), singular=True)
-    return _Sensor(matrix, shift, noise, _observation_parts(Affine(matrix, shift), noise))
+def _linear_box(
+    given: BoxLike | None,
+    dynamics: tuple[Array, Array, Noise],
+    mean: Array | None,
+    start: Noise | None,
+    horizon: int,
+) -> Box:
+    F, b, noise = dynamics
+    if given is not None:
+        return as_box("state_box", given, len(F))
+    assert mean is not None
+    assert start is not None
+    return gaussian_box(F, b, noise.matrix(), mean, start.matrix(), horizon)
 
 
 def _as_prior(
@@ -323,7 +312,7 @@ def _as_prior(
             "m0 and P0 must be given; only a prior that is a PSD model, or a function with a "
             "state_box, does without them"
         )
-    mean = None if m0 is None else _as_offset("m0", m0, dim)
+    mean = None if m0 is None else as_offset("m0", m0, dim)
     start = None if P0 is None else as_noise("P0", P0, dim, singular=True)
     if prior is not None:
         if not callable(prior):

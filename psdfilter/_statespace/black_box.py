@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._density.box import Box, as_box
-from .adapters import BoxLike
 from .boxes import box_of_paths
+from .matrices import BoxLike
 from .model import StateSpaceModel
 
 # States at which laws are compared, to see what they depend on: exact equality is asked for.

@@ -8,7 +8,7 @@ import inspect
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -23,8 +23,26 @@ from .sameness import Same
 
 Inputs = PyTree  # any pytree of arrays, one row for each step
 Time = Array | np.ndarray | int | None  # a step, where one is needed
-KEYWORDS = ("t", "inputs")
+KEYWORDS = ("t", "inputs", "dt", "last_y")
 T = TypeVar("T")
+
+
+class Row(NamedTuple):
+    """What belongs to one step, where a model asks for more than inputs; travels in their place.
+
+    Engines hand it on like any row of inputs, and `call` takes it apart.
+
+    Attributes:
+        inputs: the user's own, or None.
+        time: the real time of the step, handed to functions as `t`; None for whole steps.
+        dt: time since the row before, or since the prior.
+        last_y: the observation before (p,), NaN where it is missing.
+    """
+
+    inputs: Inputs = None
+    time: Array | np.ndarray | None = None
+    dt: Array | np.ndarray | None = None
+    last_y: Array | np.ndarray | None = None
 
 
 class Keywords(eqx.Module):
@@ -35,6 +53,12 @@ class Keywords(eqx.Module):
 
     def __or__(self, other: "Keywords") -> "Keywords":
         return Keywords(self.names | other.names, self.required | other.required)
+
+    def folded(self) -> "Keywords":
+        """As those who hand on rows see them: dt and last_y are parts of a row of inputs."""
+        own = frozenset(("t", "inputs"))
+        names = self.names & own
+        return Keywords(names | {"inputs"} if self.names - own else names, self.required & own)
 
 
 _NONE = Keywords(frozenset(), frozenset())
@@ -47,6 +71,16 @@ class AbstractFunction(eqx.Module):
     @abstractmethod
     def keywords(self) -> Keywords:
         """What it takes beside its arguments."""
+
+    @property
+    def wants(self) -> frozenset[str]:
+        """The keywords of the user's functions inside of it."""
+        return self.keywords.names
+
+    @property
+    def takes_rows(self) -> bool:
+        """Whether it wants a whole `Row` as `inputs`, to hand it on."""
+        return True
 
     @abstractmethod
     def __call__(self, *args: Any, **keywords: Any) -> Any:
@@ -68,6 +102,11 @@ class Plain(AbstractFunction):
         """Read off its signature."""
         return signature_keywords(self.fn)
 
+    @property
+    def takes_rows(self) -> bool:
+        """It gets what its signature names."""
+        return False
+
     def __call__(self, *args: PyTree, **keywords: PyTree) -> Numbers:
         """fn(...)."""
         return self.fn(*args, **keywords)
@@ -83,6 +122,11 @@ class Split(AbstractFunction):
     def keywords(self) -> Keywords:
         """Read off its signature."""
         return signature_keywords(eqx.combine(self.arrays, self.rest))
+
+    @property
+    def takes_rows(self) -> bool:
+        """It gets what its signature names."""
+        return False
 
     def __call__(self, *args: PyTree, **keywords: PyTree) -> Numbers:
         """module(...)."""
@@ -120,8 +164,15 @@ def _read_signature(fn: Callable[..., object]) -> Keywords:
 
 
 def keywords_of(fn: Callable[..., object]) -> frozenset[str]:
-    """Which of the optional keywords `t` and `inputs` a function takes."""
-    return _keywords(fn).names
+    """Which of the keywords `t` and `inputs` a function takes, `dt` and `last_y` folded."""
+    return _keywords(fn).folded().names
+
+
+def wanted_by(fn: Callable[..., object] | None) -> frozenset[str]:
+    """Which of all optional keywords the user's functions inside of a function take."""
+    if fn is None:
+        return frozenset()
+    return fn.wants if isinstance(fn, AbstractFunction) else signature_keywords(fn).names
 
 
 def _keywords(fn: Callable[..., object]) -> Keywords:
@@ -134,9 +185,23 @@ def requires(fn: Callable[..., object], name: str) -> bool:
 
 
 def call(fn: Callable[..., T], *args: PyTree, t: Time = None, inputs: Inputs = None) -> T:
-    """fn(*args), with `t` and `inputs` if it takes them."""
-    given, keywords = {"t": t, "inputs": inputs}, _keywords(fn)
-    if inputs is None and "inputs" in keywords.required:
+    """fn(*args), with those of `t`, `inputs`, `dt` and `last_y` that it takes.
+
+    The last two are in a `Row`; without one, as where typical steps are looked at, a step takes one
+    unit of time after an observation of zero.
+    """
+    keywords = _keywords(fn)
+    if isinstance(fn, AbstractFunction) and fn.takes_rows:
+        given: dict[str, Any] = {"t": t, "inputs": inputs}
+    else:
+        row = inputs if isinstance(inputs, Row) else Row(inputs)
+        given = {
+            "t": t if row.time is None else row.time,
+            "inputs": row.inputs,
+            "dt": 1.0 if row.dt is None else row.dt,
+            "last_y": np.zeros(1) if row.last_y is None else row.last_y,
+        }
+    if given["inputs"] is None and "inputs" in keywords.required:
         raise ValueError("inputs must be given: a function of the model takes them")
     wanted = {
         name: given[name]
@@ -176,7 +241,12 @@ class AbstractAround(AbstractFunction):
     @property
     def keywords(self) -> Keywords:
         """Those of the map."""
-        return self.center.keywords
+        return self.center.keywords.folded()
+
+    @property
+    def wants(self) -> frozenset[str]:
+        """Those of the map."""
+        return self.center.wants
 
     def mean(self, x: Array, t: Time, inputs: Inputs) -> Array:
         """The map."""
@@ -243,6 +313,22 @@ class GaussianPrior(AbstractFunction):
     def __call__(self, x: Float[Array, " d"]) -> Float[Array, ""]:
         """At one point."""
         return self.noise.log_density(x - self.mean)
+
+
+class GaussianStart(AbstractFunction):
+    """Draws from N(m, P)."""
+
+    mean: Float[Array, " d"]
+    noise: Noise
+
+    @property
+    def keywords(self) -> Keywords:
+        """None."""
+        return _NONE
+
+    def __call__(self, key: Array) -> Float[Array, " d"]:
+        """One draw."""
+        return self.mean + self.noise.draw(key)
 
 
 class DensityPrior(AbstractFunction):

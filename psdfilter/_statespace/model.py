@@ -1,5 +1,6 @@
 """State-space models: a prior, a transition and an observation density on a box."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -9,10 +10,22 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import Numbers
-from .._density.box import Box
+from .._density.box import Box, as_box
 from .._density.psd import AbstractDensity
-from .functions import AbstractFunction, Time, as_function, call, keywords_of, size_of
+from .coordinates import AbstractAxis, Coordinates, Real, as_support
+from .from_laws import Given, parts_of
+from .functions import (
+    AbstractFunction,
+    Row,
+    Time,
+    as_function,
+    call,
+    keywords_of,
+    size_of,
+    wanted_by,
+)
 from .functions import Inputs as Inputs
+from .varying import VaryingLinear
 
 
 class LinearGaussian(eqx.Module):
@@ -43,8 +56,8 @@ class LinearGaussian(eqx.Module):
 class AdditiveGaussian(eqx.Module):
     """x' = f(u) + N(0, Q),  y = h(x) + N(0, R),  x_0 ~ N(m0, P0).
 
-    f and h may take the keywords `t` and `inputs`, as the functions of a StateSpaceModel. Q and P0
-    may be singular.
+    f and h may take keywords, as the functions of a StateSpaceModel. Q and P0 may be singular. h
+    and R are None for another observation density.
 
     Attributes:
         boxed: the state was said to live on a box, rather than on R^d.
@@ -52,9 +65,9 @@ class AdditiveGaussian(eqx.Module):
     """
 
     f: AbstractFunction
-    h: AbstractFunction
+    h: AbstractFunction | None
     Q: Float[Array, "d d"]
-    R: Float[Array, "p p"]
+    R: Float[Array, "p p"] | None
     m0: Float[Array, " d"]
     P0: Float[Array, "d d"]
     boxed: bool = eqx.field(static=True, default=False)
@@ -65,8 +78,9 @@ class StateSpaceModel(eqx.Module):
     """x_0 ~ prior,  x_t | x_{t-1} = u ~ Q(u, x),  y_t | x_t ~ G(x, y).
 
     All functions are unbatched and return the logarithm of a density; -inf means zero. They may
-    also take the keywords `t` (the step, 1 for the first transition) and `inputs` (the row of
-    `inputs` that belongs to it). Nothing needs to be normalised on the box except G in y, if the
+    also take the keywords `t` (the step, 1 for the first transition, or the real time), `inputs`
+    (the row of `inputs` that belongs to it), `dt` (the time since the observation before) and
+    `last_y` (that observation). Nothing needs to be normalised on the box except G in y, if the
     likelihood is to be one.
 
     Args:
@@ -85,6 +99,20 @@ class StateSpaceModel(eqx.Module):
             density of the others; otherwise that takes a quadrature over `observation_box`.
         structure: the matrices of a linear-Gaussian model, or f, h, Q and R of one with additive
             Gaussian noise, for engines that use them.
+        support: where each coordinate of the state lives, if that is not the whole line:
+            "positive", "unit" for (0, 1), a pair (lower, upper) with None for no wall, or a
+            bijection with `forward` and `inverse`; one for all, or a list with one for each. The
+            state is then filtered in coordinates without walls, log x and logit x, and reported in
+            yours.
+        boxed: whether `state_box` confines the state; if not, it says where it usually is.
+        sample_prior: key -> x, and
+        sample_transition: key, u -> x, for simulation.
+        first_y: what `last_y` is before the first observation (p,), for functions that take it.
+        counts: whether y is made of whole numbers, so that its laws are sums.
+        varying: the matrices of a linear-Gaussian model that change from step to step.
+        step: the longest time of one transition; longer ones are composed of several.
+        seen_axis: coordinates without walls of a scalar y that is confined.
+        reach_box: if not `boxed`, a box beyond which there is nothing, tails included.
     """
 
     log_prior: AbstractFunction = eqx.field(converter=as_function)
@@ -97,6 +125,16 @@ class StateSpaceModel(eqx.Module):
     vectorized: bool = eqx.field(static=True, default=False)
     marginalizes_missing: bool = eqx.field(static=True, default=False)
     structure: LinearGaussian | AdditiveGaussian | None = None
+    support: Coordinates | None = eqx.field(default=None, converter=as_support)
+    boxed: bool = eqx.field(static=True, default=True)
+    sample_prior: AbstractFunction | None = eqx.field(default=None, converter=as_function)
+    sample_transition: AbstractFunction | None = eqx.field(default=None, converter=as_function)
+    first_y: Float[Array, " p"] | None = None
+    counts: bool = eqx.field(static=True, default=False)
+    reach_box: Box | None = None
+    varying: VaryingLinear | None = None
+    seen_axis: AbstractAxis | None = None
+    step: float | None = eqx.field(static=True, default=None)
 
     def __check_init__(self):
         for name in ("log_prior", "log_transition", "log_observation"):
@@ -113,6 +151,95 @@ class StateSpaceModel(eqx.Module):
                 "observation_box must be a psdfilter.Box or None, got "
                 f"{type(self.observation_box).__name__}"
             )
+        if self.support is not None:
+            _ = self.support.of_dim(self.dim)
+            if self.vectorized:
+                raise ValueError("support is for models written in JAX, not for vectorized=True")
+
+    def __str__(self) -> str:
+        box = self.state_box
+        lines = [
+            f"StateSpaceModel of {self.dim} coordinate{'s' * (self.dim > 1)}",
+            f"  state        {'confined to' if self.boxed else 'usually in'} {box}",
+        ]
+        if self.support is not None:
+            lines.append(f"  support      {self.coordinates.words}")
+        if self.num_observed is not None:
+            kind = "counts" if self.counts else "numbers"
+            lines.append(f"  observation  {self.num_observed} {kind}")
+        form = self.structure if self.varying is None else self.varying
+        if form is not None:
+            lines.append(f"  structure    {type(form).__name__}")
+        if self.wants:
+            lines.append(f"  takes        {', '.join(sorted(self.wants))}")
+        return "\n".join(lines)
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """What the state is filtered in: x = b(z), the identity if nothing is said."""
+        support = Coordinates((Real(),)) if self.support is None else self.support
+        return support.of_dim(self.dim)
+
+    @property
+    def wants(self) -> frozenset[str]:
+        """Which of `t`, `inputs`, `dt` and `last_y` the functions take."""
+        each = (self.log_transition, self.log_transition_axis, self.log_observation)
+        return frozenset().union(*(wanted_by(fn) for fn in each))
+
+    @staticmethod
+    def from_distributions(
+        prior: Any,
+        transition: Callable[..., Any],
+        observation: Callable[..., Any],
+        *,
+        state_box: Box | tuple[Numbers, Numbers] | None = None,
+        observation_box: Box | tuple[Numbers, Numbers] | None = None,
+        support: Any = None,
+        inputs: Inputs = None,
+        dt: float = 1.0,
+        first_y: Numbers | None = None,
+    ) -> "StateSpaceModel":
+        """x_0 ~ prior,  x_t ~ transition(x_{t-1}),  y_t ~ observation(x_t).
+
+        Distributions are anything with `log_prob` and `sample`, such as those of NumPyro; a list of
+        distributions of single numbers, a batch of them and `Independent` are products. Supports
+        are read off them: positive and bounded states are filtered in coordinates without walls.
+        Coordinates of y that are NaN are left out exactly where y is a product.
+
+        Args:
+            prior: the law of x_0.
+            transition: u (d,) -> the law of the next state; may take the keywords `t`, `inputs`,
+                `dt` and `last_y`.
+            observation: x (d,) -> the law of y, likewise.
+            state_box: walls that confine the state; by default there are none.
+            observation_box: where y lives; by default found out where it is needed.
+            support: as for `StateSpaceModel`, where the distributions do not say.
+            inputs: one typical row of inputs, for functions that take them.
+            dt: a typical time between two observations, for functions that take it.
+            first_y: what `last_y` is before the first observation.
+        """
+        before = None if first_y is None else jnp.atleast_1d(jnp.asarray(first_y, jnp.float64))
+        given = Given(prior, transition, observation, Row(inputs, None, np.asarray(dt), before))
+        made = parts_of(given, support)
+        box, boxed = made.box, state_box is not None
+        if state_box is not None:
+            box = as_box("state_box", state_box, made.dim)
+        seen_box = None
+        if observation_box is not None:
+            seen_box = as_box("observation_box", observation_box, made.num_observed)
+        form = None
+        if made.gaussian is not None:
+            form = AdditiveGaussian(*made.gaussian, boxed=boxed)
+        return StateSpaceModel(
+            structure=form,
+            state_box=box,
+            observation_box=seen_box,
+            support=made.coordinates,
+            boxed=boxed,
+            first_y=before,
+            reach_box=made.reach,
+            **made.functions,
+        )
 
     @property
     def dim(self) -> int:
@@ -133,12 +260,23 @@ class StateSpaceModel(eqx.Module):
         return shape[0] if len(shape) == 1 else 1
 
     @property
+    def has_seen_laws(self) -> bool:
+        """Whether laws of y can be had: by a box, or by a sampler that shows where y is."""
+        return self.observation_box is not None or (
+            self.sample_observation is not None and not self.vectorized
+        )
+
+    @property
     def is_time_varying(self) -> bool:
         """Whether the transition takes `t` or `inputs`."""
         names = keywords_of(self.log_transition)
         if self.log_transition_axis is not None:
             names = names | keywords_of(self.log_transition_axis)
         return bool(names)
+
+
+# In the support of real, positive and confined observations, where formulas of counts are smooth.
+_ANY_Y = 0.5
 
 
 def log_transition_table(
@@ -186,13 +324,19 @@ def log_observation_table(
     t: Time = None,
     inputs: Inputs = None,
 ) -> Float[Array, " n"]:
-    """log G(x_i, y) at all points, for a JAX model."""
+    """log G(x_i, y) at all points, for a JAX model.
+
+    NaN for a y that is wholly missing, unless the model knows what to do with it. The function is
+    asked about a number instead: derivatives of NaN are NaN even where they count for nothing.
+    """
+    missing = jnp.all(jnp.isnan(y)) & (not ssm.marginalizes_missing)
+    seen = jnp.where(missing, _ANY_Y, y)
 
     def one(point: Array) -> Array:
-        value = call(ssm.log_observation, point, y, t=t, inputs=inputs)
+        value = call(ssm.log_observation, point, seen, t=t, inputs=inputs)
         return _scalar("log_observation", value)
 
-    return jax.vmap(one)(x)
+    return jnp.where(missing, jnp.nan, jax.vmap(one)(x))
 
 
 def observation_box(ssm: StateSpaceModel, what: str) -> Box:

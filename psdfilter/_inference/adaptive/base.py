@@ -60,10 +60,10 @@ class AbstractAdaptive(AbstractModel):
     def abilities(self) -> frozenset[Ability]:
         """Laws of y, and observations with gaps, only where the box of y is known."""
         missing = set()
-        if self.ssm.observation_box is None:
+        if not self.ssm.has_seen_laws:
             missing.add(Ability.OBSERVED_LAWS)
-            if not self.ssm.marginalizes_missing:
-                missing.add(Ability.PARTLY_MISSING)
+        if self.ssm.observation_box is None and not self.ssm.marginalizes_missing:
+            missing.add(Ability.PARTLY_MISSING)
         return ABILITIES - missing
 
     def why_not(self, ability: Ability) -> str | None:
@@ -71,7 +71,8 @@ class AbstractAdaptive(AbstractModel):
         if ability in (Ability.OBSERVED_LAWS, Ability.PARTLY_MISSING):
             return (
                 f"{ability} needs observation_box: say where y lives, "
-                "StateSpaceModel(..., observation_box=psdfilter.Box(lower, upper))"
+                "StateSpaceModel(..., observation_box=psdfilter.Box(lower, upper)), or for laws of "
+                "y how to draw it, sample_observation=lambda key, x: ..."
             )
         return None
 

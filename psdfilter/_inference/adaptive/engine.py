@@ -31,6 +31,7 @@ class Adaptive(AbstractEngine):
 
     name: ClassVar[str] = "adaptive"
     abilities: ClassVar[frozenset[Ability]] = ABILITIES
+    roams: ClassVar[bool] = True
 
     def refusal(self, ssm: StateSpaceModel, tol: float) -> str | None:
         """Several coordinates, traced numbers, or noise without a density."""

@@ -12,7 +12,8 @@ from ..._density.psd import AbstractDensity
 from ..._statespace.functions import requires
 from ..._statespace.model import Inputs, StateSpaceModel, log_observation_grid, observation_box
 from ..laws import AbstractLaws
-from ..observed import GridLaws, observation_grid
+from ..observed import AbstractObservedLaws, GridLaws, observation_grid
+from ..seen import laws_of_y
 from ..series import Series
 from ..trace import Ahead, Moved, Observation, Seen, Smoothing, Trace
 from . import recent
@@ -219,9 +220,14 @@ class AdaptiveModel(AbstractAdaptive):
         codes = jnp.zeros(len(laws), int)
         return Ahead(jnp.stack(mean), jnp.stack(covariance), self._laws(laws), kept, codes)
 
-    def observed(self, laws: AbstractLaws, steps: Int[Array, " t"], rows: Inputs) -> GridLaws:
-        """By quadrature over `observation_box`."""
+    def observed(
+        self, laws: AbstractLaws, steps: Int[Array, " t"], rows: Inputs
+    ) -> AbstractObservedLaws:
+        """By quadrature, over grids that are found or `observation_box`."""
         assert isinstance(laws, LineLaws)
+        each = [(law.nodes[:, None], law.masses) for law in laws.laws]
+        if (found := laws_of_y(self.ssm, each, steps, rows)) is not None:
+            return found
         box = observation_box(self.ssm, "the law of y")
         nodes, _ = observation_grid(box)
         values = []

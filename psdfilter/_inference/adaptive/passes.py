@@ -30,6 +30,8 @@ from .state import Law, evaluate
 from .tables import CompiledValues, Values
 from .trace import AdaptivePlan
 
+# Panels with less than this share of the target are left out where a law goes to the scan.
+_EMPTY = 1e-3
 # Robust steps before the scan is tried again: doubled each time that it soon fails again.
 _FIRST_CHUNK, _LAST_CHUNK = 2, 64
 # Rows on one sparse lattice before a wider one may be tried.
@@ -201,7 +203,9 @@ def _on_scan(values: Values, law: Law, num: int, target: float, bounded: bool) -
         return _carry(law.nodes, law.log_masses, law.ratios[2])
     low, high = law.nodes[0], law.nodes[-1]
     if law.has_panels:
-        low, high = law.lower[0], law.upper[-1]
+        # Panels without mass are those of a wide box.
+        held = law.masses.reshape(len(law.lower), -1).sum(axis=1) > _EMPTY * target
+        low, high = law.lower[held][0], law.upper[held][-1]
     width = high - low
     x = low + width * rule.nodes
     logs, carried = evaluate(values, law, x)

@@ -123,11 +123,13 @@ def parts_of(ssm: StateSpaceModel) -> Parts:
     """A one-dimensional model taken apart."""
     form = ssm.structure
     if isinstance(form, AdditiveGaussian):
-        p = form.R.shape[0]
         zero = jnp.zeros(())
         moved = Gaussian1D(form.f, zero, zero, form.Q[0, 0])
-        sensor = Sensor(form.h, jnp.zeros((p, 1)), jnp.zeros(p), _noise(form.R))
         start = Start(form.m0[0], form.P0[0, 0])
+        if form.h is None or form.R is None:
+            return Parts(None, None, ssm.log_observation, start, moved, None)
+        p = form.R.shape[0]
+        sensor = Sensor(form.h, jnp.zeros((p, 1)), jnp.zeros(p), _noise(form.R))
         return Parts(None, None, None, start, moved, sensor)
     if isinstance(form, LinearGaussian):
         moved = Gaussian1D(None, form.F[0, 0], form.b[0], form.Q[0, 0])

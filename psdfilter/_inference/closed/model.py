@@ -18,7 +18,7 @@ from ..nodes.host import host_logs, tabulate
 from ..nodes.laws import AbstractNodeLaws
 from ..nodes.model import NodesModel
 from ..nodes.online import NodesLaw
-from ..observed import GridLaws
+from ..observed import AbstractObservedLaws
 from ..report import Report
 from ..series import Series, is_partly
 from ..sizing.host import fill
@@ -208,7 +208,9 @@ class ClosedModel(AbstractModel):
         values = values_at(self.grid, at, plan.nodes)
         return nodes.ahead(NodesLaw(values), steps, rows)
 
-    def observed(self, laws: AbstractLaws, steps: Int[Array, " t"], rows: Inputs) -> GridLaws:
+    def observed(
+        self, laws: AbstractLaws, steps: Int[Array, " t"], rows: Inputs
+    ) -> AbstractObservedLaws:
         """By quadrature over `observation_box`."""
         assert isinstance(laws, AbstractNodeLaws)
         return self.on_nodes().observed(laws, steps, rows)

@@ -19,6 +19,7 @@ from ..series import Series
 from ..trace import Trace
 from .model import ABILITIES, ExactModel, exact_of
 from .spread import widest_observation
+from .varying import VARYING_ABILITIES, VaryingModel, varying_of
 
 # An eigenvalue of a covariance below this share of the largest is none.
 _SINGULAR = 1e-14
@@ -28,12 +29,14 @@ class Exact(AbstractEngine):
     """Linear-Gaussian dynamics and sensor on all of R^d, any dimension; no tolerance is needed."""
 
     name: ClassVar[str] = "exact"
-    abilities: ClassVar[frozenset[Ability]] = ABILITIES
+    abilities: ClassVar[frozenset[Ability]] = ABILITIES | VARYING_ABILITIES
 
     def refusal(self, ssm: StateSpaceModel, tol: float) -> str | None:
         """Anything that is not linear and Gaussian, or a prior that is only a function."""
         del tol
         structure = ssm.structure
+        if ssm.varying is not None:
+            return None
         if not isinstance(structure, LinearGaussian) or structure.H is None:
             return (
                 "it needs linear-Gaussian dynamics and a linear sensor, as "
@@ -48,6 +51,8 @@ class Exact(AbstractEngine):
 
     def choice(self, ssm: StateSpaceModel, tol: float) -> str | None:
         """Whenever it can serve, unless the state lives on a box that nodes can honour."""
+        if ssm.varying is not None:
+            return "linear-Gaussian dynamics that change with time, and a linear sensor"
         structure = ssm.structure
         if not isinstance(structure, LinearGaussian) or self.refusal(ssm, tol) is not None:
             return None
@@ -56,9 +61,11 @@ class Exact(AbstractEngine):
             return None
         return "linear-Gaussian dynamics and sensor, on all of R^d"
 
-    def learn(self, task: Task) -> ExactModel:
+    def learn(self, task: Task) -> ExactModel | VaryingModel:
         """Nothing to learn: the matrices are the model."""
         started, ssm = time.perf_counter(), task.ssm
+        if ssm.varying is not None:
+            return varying_of(ssm, Report(self.name, task.reason, task.tol, 0.0, order=1))
         structure = ssm.structure
         assert isinstance(structure, LinearGaussian)
         assert structure.H is not None

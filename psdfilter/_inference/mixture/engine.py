@@ -18,10 +18,12 @@ from ..obstacles import grid_obstacle, too_little_noise
 from ..report import Report
 from ..series import Series, as_series
 from ..trace import Trace
+from .any_sensor import AnySensorModel, RefillAny
 from .linearized import LINEARIZED_ABILITIES, effort_for, linearized_notes
 from .linearized import MAX_DIM as MAX_LINEARIZED
 from .linearized import Refill as RefillLinearized
 from .measured import measured_coordinates
+from .refine import Effort
 from .sensor import LEAST_ORDER, MAX_DIM, MOST_ORDER, SENSOR_ABILITIES, as_directions, sizes_for
 from .sensor import Refill as RefillSensor
 
@@ -97,6 +99,8 @@ class Mixture(AbstractEngine):
         started, (ssm, tol, ys, inputs, reason) = time.perf_counter(), task
         if isinstance(ssm.structure, AdditiveGaussian):
             places, effort = effort_for(ssm.dim, tol, self.order)
+            if ssm.structure.h is None:
+                return self._any_sensor(task, places, effort)
             seconds, notes = time.perf_counter() - started, linearized_notes(effort)
             report = Report(self.name, reason, tol, seconds, order=places, notes=notes)
             return RefillLinearized(places, effort)(ssm, report)
@@ -114,6 +118,15 @@ class Mixture(AbstractEngine):
         report = Report(self.name, reason, tol, seconds, order=order, notes=notes)
         model = RefillSensor(sizes, measured)(ssm, report)
         return model if ys is None else model.sized(as_series(ys, None, inputs=inputs))
+
+    def _any_sensor(self, task: Task, places: int, effort: Effort) -> AnySensorModel:
+        """Nonlinear dynamics with a log_observation."""
+        measured = None
+        if self.measured is not None:
+            measured = as_directions(measured_coordinates("measured", self.measured, task.ssm.dim))
+        notes = linearized_notes(effort)
+        report = Report(self.name, task.reason, task.tol, 0.0, order=places, notes=notes)
+        return RefillAny(places, effort, sizes_for(places, task.tol), measured)(task.ssm, report)
 
     def _order(self, ssm: StateSpaceModel, tol: float):
         structure = ssm.structure

@@ -77,6 +77,7 @@ class LinearizedModel(AbstractMixtureModel):
     @property
     def num_observed(self) -> int:
         """Coordinates of an observation."""
+        assert self.structure.R is not None
         return self.structure.R.shape[0]
 
     @property
@@ -87,11 +88,13 @@ class LinearizedModel(AbstractMixtureModel):
     @property
     def functions(self) -> Functions:
         """f and h."""
+        assert self.structure.h is not None
         return Functions(self.structure.f, self.structure.h)
 
     @property
     def noises(self) -> Noises:
         """Q and R."""
+        assert self.structure.R is not None
         return Noises(self.structure.Q, self.structure.R)
 
     def bank_of(self, law: Bank) -> Bank:

@@ -16,7 +16,7 @@ from ..._statespace.model import Inputs, StateSpaceModel
 from ..ability import Ability
 from ..laws import AbstractLaws
 from ..model import AbstractFrozen, AbstractModel
-from ..observed import GridLaws
+from ..observed import AbstractObservedLaws
 from ..report import Report
 from ..series import Series
 from ..trace import Ahead, Moved, Observation, Seen, Smoothing, Trace
@@ -83,10 +83,10 @@ class NodesModel(AbstractModel):
         """Laws of y, and observations with gaps, only where the box of y is known."""
         missing = set()
         ssm = self.filled.ssm
-        if ssm.observation_box is None:
+        if not ssm.has_seen_laws:
             missing.add(Ability.OBSERVED_LAWS)
-            if not ssm.marginalizes_missing:
-                missing.add(Ability.PARTLY_MISSING)
+        if ssm.observation_box is None and not ssm.marginalizes_missing:
+            missing.add(Ability.PARTLY_MISSING)
         if self.filled.joint is None:
             missing.add(Ability.JOINT)
         if self.filled.joint is not None or self.filled.renormalize:
@@ -113,7 +113,8 @@ class NodesModel(AbstractModel):
         if ability in (Ability.OBSERVED_LAWS, Ability.PARTLY_MISSING):
             return (
                 f"{ability} needs observation_box: say where y lives, "
-                "StateSpaceModel(..., observation_box=psdfilter.Box(lower, upper))"
+                "StateSpaceModel(..., observation_box=psdfilter.Box(lower, upper)), or for laws of "
+                "y how to draw it, sample_observation=lambda key, x: ..."
             )
         return None
 
@@ -210,7 +211,9 @@ class NodesModel(AbstractModel):
         laws = ahead_laws(self.filled, out, steps, rows)
         return Ahead(out.mean, out.covariance, laws, out.log_kept, codes)
 
-    def observed(self, laws: AbstractLaws, steps: Int[Array, " t"], rows: Inputs) -> GridLaws:
+    def observed(
+        self, laws: AbstractLaws, steps: Int[Array, " t"], rows: Inputs
+    ) -> AbstractObservedLaws:
         """By quadrature over `observation_box`."""
         assert isinstance(laws, AbstractNodeLaws)
         return observation_laws(laws, steps, rows)

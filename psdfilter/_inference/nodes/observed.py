@@ -8,12 +8,15 @@ Gauss-Legendre quadratures over `observation_box`, where G has to live.
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ..._checks import is_traced
 from ..._density.psd import GaussianPSD
 from ..._gaussian.quadrature import legendre_rule
 from ..._statespace.model import Inputs, log_observation_grid, observation_box
-from ..observed import GridLaws, observation_grid
+from ..observed import AbstractObservedLaws, GridLaws, observation_grid
+from ..seen import laws_of_y
 from .filtered import FilteredLaws
 from .laws import AbstractNodeLaws
 from .refine import FineNodes, fine_nodes
@@ -22,10 +25,18 @@ from .refine import FineNodes, fine_nodes
 _SIDE = 128
 
 
-def observation_laws(laws: AbstractNodeLaws, steps: Int[Array, " k"], rows: Inputs) -> GridLaws:
+def observation_laws(
+    laws: AbstractNodeLaws, steps: Int[Array, " k"], rows: Inputs
+) -> AbstractObservedLaws:
     """The laws of y for laws of x at the same steps."""
     model = laws.model
     fine = fine_nodes(model)
+    if model.joint is None and not is_traced((laws, steps, rows)):
+        x, weights = np.asarray(fine.points(model)), np.asarray(fine.flat_weights())
+        shares = np.asarray(laws.values_on(fine)) * weights[None, :]
+        each = [(x, np.maximum(share, 0.0)) for share in shares]
+        if (found := laws_of_y(model.ssm, each, steps, rows)) is not None:
+            return found
     box = observation_box(model.ssm, "the law of y")
     nodes, _ = observation_grid(box)
     points, shares = fine.points(model), laws.values_on(fine) * fine.flat_weights()[None, :]
@@ -46,6 +57,11 @@ def observation_laws(laws: AbstractNodeLaws, steps: Int[Array, " k"], rows: Inpu
 def probability_transforms(predicted: FilteredLaws) -> Float[Array, " t"]:
     """PIT: P(Y_t <= y_t | y before t), uniform if the model is right; NaN where y_t is missing."""
     model, series = predicted.model, predicted.series
+    if model.joint is None and not is_traced(predicted) and series.ys.shape[1] == 1:
+        laws = observation_laws(predicted, series.steps, series.rows)
+        seen = jnp.asarray(series.ys)
+        levels = laws.cdfs(jnp.where(jnp.isnan(seen), laws.mean, seen))[:, 0]
+        return jnp.where(jnp.isnan(seen[:, 0]), jnp.nan, levels)
     ssm, box = model.ssm, observation_box(model.ssm, "the probability transform")
     if box.dim != 1 or series.ys.shape[1] != 1:
         raise ValueError(

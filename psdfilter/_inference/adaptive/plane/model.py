@@ -14,7 +14,8 @@ from ...._statespace.model import (
     observation_box,
 )
 from ...laws import AbstractLaws
-from ...observed import GridLaws, observation_grid
+from ...observed import AbstractObservedLaws, GridLaws, observation_grid
+from ...seen import laws_of_y
 from ...series import Series
 from ...trace import Ahead, Moved, Observation, Seen, Smoothing, Trace
 from .. import hosted
@@ -200,9 +201,14 @@ class PlaneModel(AbstractAdaptive):
         codes = jnp.asarray([self.code_of(law.code, law) for law in laws])
         return Ahead(mean, covariance, PlaneLaws(self.ssm, laws), kept, codes)
 
-    def observed(self, laws: AbstractLaws, steps: Int[Array, " t"], rows: Inputs) -> GridLaws:
-        """By quadrature over `observation_box`."""
+    def observed(
+        self, laws: AbstractLaws, steps: Int[Array, " t"], rows: Inputs
+    ) -> AbstractObservedLaws:
+        """By quadrature, over grids that are found or `observation_box`."""
         assert isinstance(laws, PlaneLaws)
+        each = [(np.asarray(answers.states(self._values, law)), law.masses) for law in laws.laws]
+        if (found := laws_of_y(self.ssm, each, steps, rows)) is not None:
+            return found
         box = observation_box(self.ssm, "the law of y")
         nodes, _ = observation_grid(box)
         values = []

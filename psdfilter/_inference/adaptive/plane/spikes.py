@@ -28,10 +28,9 @@ _RESOLVED = 1.5
 def has_floor(values: PlaneValues) -> bool:
     """Whether a likelihood may have one: those of additive Gaussian noise have none."""
     form = values.ssm.structure
-    gaussian = isinstance(form, AdditiveGaussian) or (
-        isinstance(form, LinearGaussian) and form.H is not None
-    )
-    return not gaussian
+    if isinstance(form, AdditiveGaussian):
+        return form.h is None
+    return not (isinstance(form, LinearGaussian) and form.H is not None)
 
 
 def bends(logs: Float[np.ndarray, "n m"]) -> Float[np.ndarray, "k l"]:

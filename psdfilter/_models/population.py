@@ -1,0 +1,122 @@
+"""Populations: density-dependent growth seen through counts."""
+
+from dataclasses import replace
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import gammaln
+from jaxtyping import Array
+
+from .._parameters.theta import Theta
+from .._statespace.adapters import additive_gaussian
+from .._statespace.model import StateSpaceModel
+from .family import AbstractFamily, Known
+
+_GROWTHS = ("ricker", "gompertz", "theta-logistic")
+_COUNTS = ("poisson", "negative_binomial")
+
+
+class PopulationGrowth(AbstractFamily):
+    """x = log N,  x' = x + r growth(x) + sigma N(0, 1),  y ~ counts with mean exp(x).
+
+    growth is 1 - N / K ("ricker"), 1 - log N / log K ("gompertz"), or 1 - (N / K)^theta.
+
+    Attributes:
+        growth: "ricker", "gompertz" or "theta-logistic".
+        counts: "poisson", or "negative_binomial" with variance m + m^2 / size.
+    """
+
+    growth: str = eqx.field(static=True, default="ricker")
+    counts: str = eqx.field(static=True, default="poisson")
+    first: ClassVar[str] = "observe"
+    bounds: ClassVar[dict[str, tuple[float | None, float | None]]] = {
+        "r": (0.0, None),
+        "log_K": (None, None),
+        "theta": (0.0, None),
+        "sigma": (0.0, None),
+        "size": (0.0, None),
+    }
+
+    def __check_init__(self):
+        for name, value, known in (
+            ("growth", self.growth, _GROWTHS),
+            ("counts", self.counts, _COUNTS),
+        ):
+            if value not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+
+    def start(self, y: np.ndarray) -> Theta:
+        """The capacity from the mean count."""
+        _refuse_no_counts(y)
+        theta = {"r": 0.5, "log_K": float(np.log(np.nanmean(y) + 1.0)), "sigma": 0.2}
+        if self.growth == "theta-logistic":
+            theta["theta"] = 1.0
+        if self.counts == "negative_binomial":
+            theta["size"] = 10.0
+        return theta
+
+    def log_prior(self, theta: Theta) -> Array:
+        """Weak: growth of about one half, log-normal within a factor of e^2."""
+        value = -0.5 * jnp.square((jnp.log(theta["r"]) + 0.7) / 1.0)
+        if "size" in theta:
+            value = value - 0.5 * jnp.square((jnp.log(theta["size"]) - 2.3) / 1.5)
+        if "theta" in theta:
+            value = value - 0.5 * jnp.square(jnp.log(theta["theta"]) / 1.0)
+        return value
+
+    def build(self, theta: Theta, known: Known = None) -> StateSpaceModel:
+        """The model at theta."""
+        del known
+        r, log_K, variance = theta["r"], theta["log_K"], jnp.square(theta["sigma"])
+
+        def move(u: Array) -> Array:
+            if self.growth == "gompertz":
+                return u + r * (1 - u / log_K)
+            power = theta["theta"] if self.growth == "theta-logistic" else 1.0
+            # A population far above its capacity falls at most to nothing.
+            return u + r * jnp.maximum(1 - jnp.exp(power * (u - log_K)), -20.0 / r)
+
+        def log_observation(x: Array, y: Array) -> Array:
+            return self._log_count(x[0], y[0], theta)
+
+        def sample_observation(key: Array, x: Array) -> Array:
+            rate, draw = jnp.exp(x), key
+            if self.counts == "negative_binomial":
+                draw, other = jax.random.split(key)
+                size = theta["size"]
+                rate = rate * jax.random.gamma(other, size, (1,), dtype=jnp.float64) / size
+            return jax.random.poisson(draw, rate, (1,)).astype(jnp.float64)
+
+        ssm = additive_gaussian(
+            move,
+            None,
+            variance,
+            None,
+            jnp.reshape(log_K, (1,)),
+            1.0,
+            log_observation=log_observation,
+            sample_observation=sample_observation,
+        )
+        return replace(ssm, counts=True)
+
+    def _log_count(self, x: Array, y: Array, theta: Theta) -> Array:
+        whole = (y >= 0) & (y == jnp.round(y))
+        safe = jnp.where(whole, y, 0.0)
+        if self.counts == "poisson":
+            value = safe * x - jnp.exp(x) - gammaln(safe + 1)
+        else:
+            size = theta["size"]
+            share = jnp.logaddexp(x, jnp.log(size))
+            value = gammaln(safe + size) - gammaln(size) - gammaln(safe + 1)
+            value = value + size * (jnp.log(size) - share) + safe * (x - share)
+        return jnp.where(whole, value, -jnp.inf)
+
+
+def _refuse_no_counts(y: np.ndarray) -> None:
+    seen = y[~np.isnan(y)]
+    if seen.size and (np.any(seen < 0) or np.any(seen != np.round(seen))):
+        bad = seen[(seen < 0) | (seen != np.round(seen))][0]
+        raise ValueError(f"y must hold counts, whole numbers from 0 on, got {bad:g}")

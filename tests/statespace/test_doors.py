@@ -1,0 +1,89 @@
+"""Models of other libraries give the numbers of those libraries."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import psdfilter as psd
+
+RNG = np.random.default_rng(1)
+Y = np.cumsum(RNG.normal(size=40))
+
+
+def test_results_of_statsmodels_become_a_model_with_their_likelihood():
+    tsa = pytest.importorskip("statsmodels.api").tsa
+    results = tsa.SARIMAX(Y, order=(2, 0, 1), trend="c").fit(disp=0)
+    model = psd.learn(psd.from_statsmodels(results))
+    post = psd.run_filter(model, Y, first="observe")
+    assert float(post.log_likelihood) == pytest.approx(results.llf, abs=1e-6)
+    ahead = psd.forecast(model, post, 3).observations
+    other = results.get_forecast(3)
+    np.testing.assert_allclose(ahead.mean[:, 0], other.predicted_mean, atol=1e-8)
+    np.testing.assert_allclose(ahead.covariance[:, 0, 0], other.var_pred_mean, rtol=1e-8)
+
+
+class Initial(NamedTuple):
+    mean: np.ndarray
+    cov: np.ndarray
+
+
+class Map(NamedTuple):
+    weights: np.ndarray
+    bias: np.ndarray
+    cov: np.ndarray
+
+
+class Linear(NamedTuple):
+    initial: Initial
+    dynamics: Map
+    emissions: Map
+
+
+class Nonlinear(NamedTuple):
+    initial_mean: np.ndarray
+    initial_covariance: np.ndarray
+    dynamics_function: object
+    dynamics_covariance: np.ndarray
+    emission_function: object
+    emission_covariance: np.ndarray
+
+
+def test_parameters_of_dynamax_by_the_joint_law_of_two_observations():
+    params = Linear(
+        Initial(np.array([0.3]), np.array([[0.5]])),
+        Map(np.array([[0.8]]), np.array([0.1]), np.array([[0.2]])),
+        Map(np.array([[2.0]]), np.array([0.4]), np.array([[0.3]])),
+    )
+    bent = Nonlinear(
+        params.initial.mean, params.initial.cov, lambda x: 0.8 * x + 0.1,
+        params.dynamics.cov, lambda x: 2.0 * x + 0.4, params.emissions.cov,
+    )  # fmt: skip
+    mean = np.array([2 * 0.3 + 0.4, 2 * (0.24 + 0.1) + 0.4])
+    later = 0.64 * 0.5 + 0.2
+    cov = np.array([[4 * 0.5 + 0.3, 4 * 0.8 * 0.5], [4 * 0.8 * 0.5, 4 * later + 0.3]])
+    want = stats.multivariate_normal(mean, cov).logpdf([0.9, 1.4])
+    for given, tol in ((params, 1e-10), (bent, 1e-4)):
+        model = psd.learn(psd.from_dynamax(given), 1e-4)
+        post = psd.run_filter(model, [0.9, 1.4], first="observe")
+        assert float(post.log_likelihood) == pytest.approx(want, abs=tol)
+    with pytest.raises(ValueError, match="ParamsLGSSM"):
+        psd.from_dynamax(3.0)
+    with pytest.raises(ValueError, match="filter_results"):
+        psd.from_statsmodels(3.0)
+
+
+def test_an_online_filter_is_told_what_happens():
+    model = psd.learn(psd.linear_gaussian(1.0, 0.1, 1.0, 0.2, 0.0, 1.0))
+    kf = psd.OnlineFilter(model)
+    for y in (0.3, float("nan"), 0.5):
+        kf.predict().update(y)
+    post = psd.run_filter(model, [0.3, np.nan, 0.5])
+    assert kf.log_likelihood == pytest.approx(float(post.log_likelihood), abs=1e-12)
+    np.testing.assert_allclose(kf.x, post.mean[-1])
+    np.testing.assert_allclose(kf.P, post.covariance[-1])
+    at = jnp.array([[0.4]])
+    np.testing.assert_allclose(kf.pdf(at), post.density(2)(at))
+    assert "3 transitions" in repr(kf)
