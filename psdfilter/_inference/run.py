@@ -78,20 +78,19 @@ def checked_keep(keep: str) -> bool:
     return keep == "densities"
 
 
+class Named(NamedTuple):
+    """What the data of a series were called: labels of a data frame, and the first of dates."""
+
+    labels: Labels | None = None
+    origin: str | None = None
+
+
 def named(model: AbstractModel, ys: Any, times: Any) -> Named:
     """What the data are called; real times may be those of a data frame."""
     labels = labels_of(ys)
     if times is None and labels is not None and "dt" in as_model(model).asked.names:
         times = labels.values
     return Named(labels, origin_of(times))
-
-
-def filter_series(
-class Named(NamedTuple):
-    """What the data of a series were called: labels of a data frame, and the first of dates."""
-
-    labels: Labels | None = None
-    origin: str | None = None
 
 
 def filter_series(

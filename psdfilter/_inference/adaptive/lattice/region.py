@@ -79,9 +79,12 @@ def _maps(ssm: StateSpaceModel, x: Array, t: Array, row: Inputs) -> tuple[Array,
         return x @ form.F.T + form.b[None, :], seen
     assert isinstance(form, AdditiveGaussian)
 
+    h = form.h
+
     def both(point: Array) -> tuple[Array, Array]:
         one = as_vector(call(form.f, point, t=t, inputs=row))
-        return one, as_vector(call(form.h, point, t=t, inputs=row))
+        none = jnp.zeros(0)
+        return one, none if h is None else as_vector(call(h, point, t=t, inputs=row))
 
     return jax.vmap(both)(x)
 
@@ -323,6 +326,9 @@ def sensor_of(ssm: StateSpaceModel) -> Sensor | None:
     )
     if form is None or not known or form.R is None:
         return None
+    if getattr(form, "turns", None) is not None:
+        # Residuals of angles are wrapped: the likelihood is tabulated by itself.
+        return None
     noise = np.asarray(form.R)
     try:
         whiten = np.linalg.inv(np.linalg.cholesky(noise))
@@ -335,5 +341,5 @@ def changes(ssm: StateSpaceModel) -> bool:
     """Whether tables are good for one step only: maps that take the time or inputs."""
     form = ssm.structure
     if isinstance(form, AdditiveGaussian):
-        return bool(keywords_of(form.f) | keywords_of(form.h))
+        return bool(keywords_of(form.f) or (form.h is not None and keywords_of(form.h)))
     return False

@@ -5,9 +5,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ..hosted import Series
+from ..lattice.region import sensor_of
 from .chain import Chain, Pace, extended
 from .sparse import Scanned, SparseStretch, active_of, region_of, run_sparse
-from .spikes import has_floor
 from .steps import depth_for
 from .values import PlaneValues
 
@@ -30,7 +30,11 @@ class Kit(NamedTuple):
     def is_sparse(self) -> bool:
         """Whether lattices serve: Gaussian noise of the state and of the sensor."""
         values = self.values
-        return not values.ssm.vectorized and values.space.gaussian and not has_floor(values)
+        return (
+            not values.ssm.vectorized
+            and values.space.gaussian
+            and sensor_of(values.ssm) is not None
+        )
 
     @property
     def depth(self) -> float:
