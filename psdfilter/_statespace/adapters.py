@@ -1,6 +1,6 @@
 """Models in the form that other libraries take them: f, h, Q, R or matrices."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +12,7 @@ from .._density.blocks import GaussianBlocks
 from .._density.box import Box, as_box
 from .._density.moments import moments
 from .._density.psd import AbstractDensity
+from .angles import as_turns, turns_of
 from .boxes import gaussian_box, simulated_or_prior_box
 from .functions import (
     AbstractFunction,
@@ -45,6 +46,7 @@ def additive_gaussian(
     observation_box: BoxLike | None = None,
     *,
     inputs: Inputs = None,
+    wrap: Sequence[bool | float | None] | None = None,
 ) -> StateSpaceModel:
     """x' = f(u) + N(0, Q),  y = h(x) + N(0, R),  x_0 ~ N(m0, P0).
 
@@ -65,6 +67,9 @@ def additive_gaussian(
             plus a margin, and five standard deviations of the prior; `learn` reports the leak.
         observation_box: where y lives; needed for laws of y only.
         inputs: one typical row of inputs, for choosing the box of a model that takes them.
+        wrap: for each coordinate of y, True if it is an angle in radians, its period if it is one in
+            other units (360.0), else False. Residuals then go the shortest way round, and it does
+            not matter by how many turns y and h(x) differ.
     """
     for name, fn in (("f", f), ("h", h)):
         if not callable(fn):
@@ -80,6 +85,7 @@ def additive_gaussian(
     num_seen = _check_map("h", h, mean, None, inputs)
     noise = as_noise("Q", Q, dim, singular=True)
     seen_noise = as_noise("R", R, num_seen)
+    turns = None if wrap is None else as_turns("wrap", wrap, num_seen, seen_noise.variances)
     prior = as_noise("P0", P0, dim, singular=True)
 
     move, see = as_function(f), as_function(h)
@@ -93,6 +99,7 @@ def additive_gaussian(
         )
     else:
         box = as_box("state_box", state_box, dim)
+        noise, prior = _on_circles(box, noise), _on_circles(box, prior)
     seen_box = None
     if observation_box is not None:
         seen_box = as_box("observation_box", observation_box, num_seen)
@@ -109,9 +116,19 @@ def additive_gaussian(
             prior.matrix(),
             boxed=state_box is not None,
             bounded=bounded,
+            turns=turns,
         ),
         **_transition_parts(move, noise),
-        **_observation_parts(see, seen_noise),
+        **_observation_parts(see, Noise(seen_noise.covariance, turns)),
+    )
+
+
+def _on_circles(box: Box, noise: Noise) -> Noise:
+    """Noise of a state whose periodic coordinates wrap."""
+    if not box.periodic:
+        return noise
+    return Noise(
+        noise.covariance, turns_of(box.upper - box.lower, box.periodic, noise.variances)
     )
 
 

@@ -1,5 +1,6 @@
 """State-space models: a prior, a transition and an observation density on a box."""
 
+from enum import StrEnum
 from typing import Any
 
 import equinox as eqx
@@ -11,6 +12,7 @@ from jaxtyping import Array, Float
 from .._checks import Numbers
 from .._density.box import Box
 from .._density.psd import AbstractDensity
+from .angles import Turns
 from .functions import AbstractFunction, Time, as_function, call, keywords_of, size_of
 from .functions import Inputs as Inputs
 
@@ -49,6 +51,7 @@ class AdditiveGaussian(eqx.Module):
     Attributes:
         boxed: the state was said to live on a box, rather than on R^d.
         bounded: a box is known, if only by simulation.
+        turns: coordinates of y that are angles.
     """
 
     f: AbstractFunction
@@ -59,6 +62,32 @@ class AdditiveGaussian(eqx.Module):
     P0: Float[Array, "d d"]
     boxed: bool = eqx.field(static=True, default=False)
     bounded: bool = eqx.field(static=True, default=True)
+    turns: Turns | None = None
+
+
+class Trait(StrEnum):
+    """What a model may have that not every engine can serve, in the words of a refusal."""
+
+    REGIMES = "regimes"
+    PERIODIC = "a state_box with periodic axes"
+
+
+class Regimes(eqx.Module):
+    """k_0 ~ initial,  k_t | k_{t-1}, x_{t-1} = u ~ row k_{t-1} of P(u); models of x and y for each k.
+
+    The regime moves first, then the state by the dynamics of the new regime, and the observation
+    comes from the sensor of the new regime.
+    """
+
+    models: "tuple[StateSpaceModel, ...]"
+    P: AbstractFunction  # u -> (K, K), rows of sum one
+    initial: Float[Array, " k"]
+
+    @property
+    def num(self) -> int:
+        """Their number, K."""
+        return len(self.models)
+
 
 
 class StateSpaceModel(eqx.Module):
@@ -85,6 +114,8 @@ class StateSpaceModel(eqx.Module):
             density of the others; otherwise that takes a quadrature over `observation_box`.
         structure: the matrices of a linear-Gaussian model, or f, h, Q and R of one with additive
             Gaussian noise, for engines that use them.
+        regimes: models between which a hidden Markov chain switches (`switching`); the functions
+            above then cannot be called.
     """
 
     log_prior: AbstractFunction = eqx.field(converter=as_function)
@@ -97,6 +128,7 @@ class StateSpaceModel(eqx.Module):
     vectorized: bool = eqx.field(static=True, default=False)
     marginalizes_missing: bool = eqx.field(static=True, default=False)
     structure: LinearGaussian | AdditiveGaussian | None = None
+    regimes: Regimes | None = None
 
     def __check_init__(self):
         for name in ("log_prior", "log_transition", "log_observation"):
@@ -131,6 +163,12 @@ class StateSpaceModel(eqx.Module):
         x = jax.ShapeDtypeStruct((self.dim,), jnp.float64)
         shape = size_of(self.sample_observation, jax.random.key(0), x)
         return shape[0] if len(shape) == 1 else 1
+
+    @property
+    def traits(self) -> frozenset[Trait]:
+        """What an engine has to know of to serve the model."""
+        found = {Trait.REGIMES} if self.regimes is not None else set()
+        return frozenset(found | ({Trait.PERIODIC} if self.state_box.periodic else set()))
 
     @property
     def is_time_varying(self) -> bool:

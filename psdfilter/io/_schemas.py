@@ -45,7 +45,7 @@ _INFERENCE = "_inference"
 SCHEMAS = {
     schema.kind: schema
     for schema in (
-        _schema("box", "_density.box", "Box", "lower", "upper"),
+        _schema("box", "_density.box", "Box", "lower", "upper", "periodic", version=2),
         _schema("grid", "_density.anchors", "TensorGrid", "axes"),
         _schema(
             "psd", "_density.psd", "GaussianPSD", "anchors", "factor", "precision", "log_scale"
@@ -290,7 +290,9 @@ KINDS = (
 )  # fmt: skip
 
 # (kind, version in a file) -> what makes the parts of the next version.
-UPGRADES: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {}
+UPGRADES: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
+    ("box", 1): lambda parts: {**parts, "periodic": ()},
+}
 
 _BY_CLASS = {(f"psdfilter.{s.place[0]}", s.place[1]): s for s in SCHEMAS.values()}
 
