@@ -64,6 +64,7 @@ from ._statespace.adapters import additive_gaussian as additive_gaussian
 from ._statespace.adapters import linear_gaussian as linear_gaussian
 from ._statespace.black_box import from_particles as from_particles
 from ._statespace.model import StateSpaceModel as StateSpaceModel
+from ._statespace.regimes import switching as switching
 from .io import load as load
 from .io import save as save
 

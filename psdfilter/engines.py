@@ -5,6 +5,7 @@ from ._inference.closed.engine import Closed, Reference
 from ._inference.engine import AbstractEngine
 from ._inference.exact.engine import Exact
 from ._inference.free.engine import Free
+from ._inference.lattice.engine import Lattice
 from ._inference.mixture.engine import Mixture
 from ._inference.model import AbstractModel
 from ._inference.nodes.engine import Nodes
@@ -16,6 +17,7 @@ __all__ = [
     "Closed",
     "Exact",
     "Free",
+    "Lattice",
     "Mixture",
     "Nodes",
     "Reference",

@@ -4,6 +4,7 @@
 _RAISE = "learn with a smaller tol, or with typical data, learn(..., ys=...)"
 _REMEDIES = {
     "adaptive": "the model asks for more nodes than there are; accept the error, or raise tol",
+    "lattice": "the model asks for more nodes than there are; accept the error, or raise tol",
     "mixture": "learn with more components, engine=psdfilter.engines.Mixture(order=...)",
 }
 # Mass of Q(u, .) beyond which it is taken for something else than a density.

@@ -127,7 +127,7 @@ def _settle_or_skip(
         out = jax.lax.cond(
             needed, lambda: settle(ssm, space, before, again, level, num), lambda: done
         )
-        return (out, count + needed), None
+        return (out, count + needed.astype(int)), None
 
     # A loop, so that a step is compiled once.
     both = jnp.stack([seen.ys, tried.ys])
