@@ -126,7 +126,8 @@ def parts_of(ssm: StateSpaceModel) -> Parts:
         p = form.R.shape[0]
         zero = jnp.zeros(())
         moved = Gaussian1D(form.f, zero, zero, form.Q[0, 0])
-        sensor = Sensor(form.h, jnp.zeros((p, 1)), jnp.zeros(p), _noise(form.R))
+        noise = Noise(_noise(form.R).covariance, form.turns)
+        sensor = Sensor(form.h, jnp.zeros((p, 1)), jnp.zeros(p), noise)
         start = Start(form.m0[0], form.P0[0, 0])
         return Parts(None, None, None, start, moved, sensor)
     if isinstance(form, LinearGaussian):

@@ -94,6 +94,7 @@ def embedded_error(fine: Float[Array, "*n"], coarse: Float[Array, "*n"]) -> Floa
     fourth; their ratio goes on. Never more than d, which it is for rules that do not converge.
     """
     d, other = jnp.abs(fine), jnp.abs(coarse)
-    rho = jnp.minimum(d, other) / jnp.maximum(other, 1e-290)
+    # Differences that do not fall say nothing of a limit, even if both are none but one.
+    rho = jnp.where(d < other, d / jnp.where(d < other, other, 1.0), jnp.where(d > 0, 1.0, 0.0))
     ratio = jnp.where(rho < 0.5, rho / (1 - jnp.minimum(rho, 0.5)), 1.0)
     return d * jnp.maximum(ratio, _LEAST)

@@ -28,7 +28,7 @@ from .values import (
     reach_of,
     switch_matrices,
 )
-from .window import Cells, cells_of, find_window
+from .window import Cells, cells_of, find_window, hidden_rise, highest_near
 
 # Points of a look at a sensor inside of each cell, by the number of coordinates.
 _DENSE = {1: 16, 2: 4}
@@ -251,13 +251,37 @@ def _window(
     prior = prior_reach(ssm, space)
     reach = Window(*(jnp.where(before.is_prior, a, b) for a, b in zip(prior, moved, strict=True)))
 
-    def look(cells: Cells) -> Array:
-        predicted = push(ssm, space, before, source, cells.middles).logs
-        top = jnp.max(predicted + _tops(ssm, space, before, seen, cells), axis=0)
+    num = level.cells(space.dim)
+
+    def look(window: Window) -> Array:
+        predicted = push(ssm, space, before, source, cells_of(window, num).middles).logs
+        shape = predicted.shape
+        predicted = predicted.reshape(-1, *((num,) * space.dim))
+        predicted = highest_near(predicted, 1, space.whole(window)).reshape(shape)
+        top = jnp.max(predicted + _heights(ssm, space, before, seen, window, num), axis=0)
         return jax.lax.stop_gradient(top)
 
     reach = jax.lax.stop_gradient(reach)
-    return find_window(space, reach, look, level.eps, level.cells(space.dim))
+    return find_window(space, reach, look, jnp.asarray(level.eps), num)
+
+
+def _heights(
+    ssm: StateSpaceModel, space: Space, before: Before, seen: Sensed, window: Window, num: int
+) -> Float[Array, "k n"]:
+    """The highest that a likelihood may be inside of cells, from a closer look at it alone.
+
+    The parabolas through three points show peaks that are narrower than what lies between them.
+    """
+    dense, dim = _DENSE[space.dim], space.dim
+    if seen.ys.shape[0] == 0:
+        return jnp.zeros((len(parts_of(ssm)), num**dim))
+    points = cells_of(window, num * dense).middles
+    logs = log_seen(ssm, space, before, seen, points)
+    lines = logs.reshape(-1, *((num * dense,) * dim))
+    whole = space.whole(window)
+    rises = [hidden_rise(lines, 1 + axis, whole[axis]) for axis in range(dim)]
+    heights = sum(rises, start=lines).reshape(-1, *((num, dense) * dim))
+    return jnp.max(heights, axis=tuple(range(2, 2 * dim + 1, 2))).reshape(-1, num**dim)
 
 
 def _tops(

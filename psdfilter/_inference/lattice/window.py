@@ -16,8 +16,9 @@ from jaxtyping import Array, Float, Int
 
 from .space import Space, Window
 
-# Looks: 64 cells each close in by a factor of up to 20.
-_ROUNDS = 3
+# Looks, and what each leaves out besides, in nats: 64 cells close in by a factor of up to 20, and the
+# first ones know heights worst.
+_SLACK = (100.0, 30.0, 10.0, 0.0)
 # A window of more than this share of a circle is all of it.
 _WHOLE = 0.5
 
@@ -29,8 +30,8 @@ class Cells(NamedTuple):
     widths: Float[Array, " d"]
 
 
-# log of a density at points, and the height that its sensor may have in cells around them.
-Look = Callable[[Cells], Float[Array, " n"]]
+# log of a density in the cells of a window, as high as it may be there.
+Look = Callable[[Window], Float[Array, " n"]]
 
 
 def cells_of(window: Window, num: int) -> Cells:
@@ -46,19 +47,19 @@ def cells_of(window: Window, num: int) -> Cells:
 def find_window(space: Space, reach: Window, look: Look, eps: Array, num: int) -> Window:
     """The smallest window that leaves out the share eps of the mass, give or take a cell."""
 
-    def closer(window: Window, _: None) -> tuple[Window, None]:
-        logs = look(cells_of(window, num)).reshape((num,) * space.dim)
-        return jax.lax.stop_gradient(_closed_in(space, window, logs, eps)), None
+    def closer(window: Window, share: Array) -> tuple[Window, None]:
+        logs = look(window).reshape((num,) * space.dim)
+        return jax.lax.stop_gradient(_closed_in(space, window, logs, share)), None
 
     # A loop that is compiled once.
-    return jax.lax.scan(closer, reach, None, length=_ROUNDS)[0]
+    return jax.lax.scan(closer, reach, eps * jnp.exp(-jnp.asarray(_SLACK)))[0]
 
 
 def _closed_in(space: Space, window: Window, logs: Array, eps: Array) -> Window:
     num, whole = logs.shape[0], space.whole(window)
     heights = logs
     for axis in range(space.dim):
-        heights = heights + _hidden(logs, axis, whole[axis])
+        heights = heights + hidden_rise(logs, axis, whole[axis])
     width = (window.upper - window.lower) / num
     lows, highs = [], []
     for axis, kind in enumerate(space.kinds):
@@ -85,8 +86,8 @@ def _closed_in(space: Space, window: Window, logs: Array, eps: Array) -> Window:
     )
 
 
-def _hidden(logs: Array, axis: int, whole: Array) -> Array:
-    """How much higher than the middle of a cell the parabola through it and its neighbours is."""
+def hidden_rise(logs: Array, axis: int, whole: Array) -> Array:
+    """How much higher than a point the parabola through it and its neighbours is."""
     before, after = jnp.roll(logs, 1, axis), jnp.roll(logs, -1, axis)
     bend, slope = 0.5 * (before - 2 * logs + after), 0.5 * (after - before)
     safe = jnp.where(bend < 0, bend, -1.0)
@@ -97,6 +98,21 @@ def _hidden(logs: Array, axis: int, whole: Array) -> Array:
     shape = tuple(-1 if a == axis else 1 for a in range(logs.ndim))
     usable = jnp.isfinite(rise) & ~jnp.broadcast_to(edge.reshape(shape), logs.shape)
     return jnp.where(usable, rise, 0.0)
+
+
+def highest_near(logs: Array, first: int, whole: Array) -> Array:
+    """The highest of every cell and its neighbours along all axes from `first` on."""
+    out = logs
+    for axis in range(first, logs.ndim):
+        before, after = jnp.roll(out, 1, axis), jnp.roll(out, -1, axis)
+        index = np.arange(logs.shape[axis])
+        shape = tuple(-1 if a == axis else 1 for a in range(logs.ndim))
+        edges = [jnp.asarray(index == 0), jnp.asarray(index == len(index) - 1)]
+        low, high = ((e & ~whole[axis - first]).reshape(shape) for e in edges)
+        before = jnp.where(jnp.broadcast_to(low, logs.shape), out, before)
+        after = jnp.where(jnp.broadcast_to(high, logs.shape), out, after)
+        out = jnp.maximum(out, jnp.maximum(before, after))
+    return out
 
 
 def _cut(line: Float[Array, " n"], eps: Array) -> tuple[Array, Array]:
