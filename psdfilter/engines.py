@@ -1,6 +1,7 @@
 """Engines as objects with options of their own, for `learn(..., engine=...)`."""
 
 from ._inference.adaptive.engine import Adaptive
+from ._inference.branches.engine import Branches
 from ._inference.closed.engine import Closed, Reference
 from ._inference.engine import AbstractEngine
 from ._inference.exact.engine import Exact
@@ -14,6 +15,7 @@ __all__ = [
     "AbstractEngine",
     "AbstractModel",
     "Adaptive",
+    "Branches",
     "Closed",
     "Exact",
     "Free",

@@ -30,7 +30,7 @@ FLOORS = [
     ["engine", "sizing"],
     ["observed", "mass"],
     ["nodes", "gaussian", "certificate"],
-    ["adaptive", "closed", "exact", "mixture", "free", "given", "lattice"],
+    ["adaptive", "closed", "exact", "mixture", "free", "given", "lattice", "branches"],
     ["registry"],
     ["posterior", "learn"],
     ["run", "online", "forecast"],

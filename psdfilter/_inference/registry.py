@@ -2,6 +2,7 @@
 
 from .ability import Ability, NotOffered
 from .adaptive.engine import Adaptive
+from .branches.engine import Branches
 from .closed.engine import Closed, Reference
 from .engine import AbstractEngine
 from .exact.engine import Exact
@@ -15,7 +16,18 @@ from .nodes.engine import Nodes
 # In the order in which "auto" asks them whether they should be chosen.
 ENGINES: dict[str, type[AbstractEngine]] = {
     kind.name: kind
-    for kind in (Exact, Adaptive, Mixture, Nodes, Closed, Reference, Free, Given, Lattice)
+    for kind in (
+        Exact,
+        Adaptive,
+        Mixture,
+        Nodes,
+        Closed,
+        Reference,
+        Free,
+        Given,
+        Branches,
+        Lattice,
+    )
 }
 
 

@@ -12,7 +12,7 @@ from ... import _results
 from ..._checks import is_concrete, is_traced
 from ..._statespace.model import Inputs, StateSpaceModel
 from ..ability import Ability
-from ..compiled import call_compiled
+from ..compiled import call_compiled, remembered
 from ..gaussian.bank import Layout
 from ..gaussian.laws import BankLaws
 from ..gaussian.observed import probability_transforms
@@ -27,7 +27,7 @@ from .frozen import FrozenLattice
 from .laws import LatticeLaws
 from .observed import gaussian_laws, grid_laws, sensors_of
 from .run import Kept, Law, Rows, advance, moved, scan_rows, start_law, summary
-from .series import expanded
+from .series import Bounds, bounds_of, expanded
 from .smooth import draw_back, go_back, last_of_times
 from .space import Space
 from .step import Level, Sensed, Settled, settle
@@ -46,6 +46,8 @@ ABILITIES = frozenset(
 # The most nodes of an axis, by the number of coordinates, and closer looks at a series at most.
 MOST = {1: 2048, 2: 64}
 _LOOKS = 8
+# Rows of a series up to which its laws are kept while it is looked at.
+_REMEMBERED = 4096
 # Logs of what windows leave out: no less than a double can hold.
 _LEAST_EPS = 1e-280
 
@@ -55,6 +57,7 @@ class Plan(NamedTuple):
 
     num: int
     eps: float
+    bounds: Bounds | None = None  # of the series that it was made for
 
 
 class LatticeModel(AbstractModel):
@@ -172,18 +175,13 @@ class LatticeModel(AbstractModel):
         return LatticeDensity(self.ssm, self.space, law, None, zero, old)
 
     def run(self, series: Series, keep: bool) -> Trace:
-        """The filter of a series, looked at more closely until it is right to the tolerance."""
-        wide = expanded(series)
-        plan = self.plan
-        look = is_traced((self.ssm, series.ys, series.rows))
-        for _ in range(1 if look else _LOOKS):
-            last, kept = self._scan(wide.rows, plan, wide.sensors, keep)
-            if look:
-                break
-            wanted = next_plan(self, plan, kept)
-            if wanted is None:
-                break
-            plan = wanted
+        """The filter of a series; `sized` has looked as closely as it asks for."""
+        wide = expanded(series, self.plan.bounds)
+        ran = remembered(self, Kept, lambda: None)
+        if ran is not None and ran[0] is series and (ran[2].law is not None or not keep):
+            last, kept = ran[1:]
+        else:
+            last, kept = self._scan(wide.rows, self.plan, wide.sensors, keep)
         at = wide.places
         codes = jnp.where(
             (kept.code == _results.OK) & (kept.error > self.tol), _results.UNRESOLVED, kept.code
@@ -198,7 +196,7 @@ class LatticeModel(AbstractModel):
             log_normalizers=kept.log_kept[at],
             errors=kept.error[at],
             last=last,
-            laws=kept.law,
+            laws=kept.law if keep else None,
         )
 
     def _scan(self, rows: Rows, plan: Plan, sensors: int, keep: bool) -> tuple[Law, Kept]:
@@ -279,32 +277,34 @@ class LatticeModel(AbstractModel):
         return jnp.where(jnp.isnan(ys[:, 0]), jnp.nan, levels)
 
     def sized(self, series: Series) -> "LatticeModel":
-        """Itself: a run looks more closely where it has to."""
-        del series
-        return self
-
-    def frozen(self) -> FrozenLattice:
-        """Its nodes and what windows leave out."""
-        return FrozenLattice(self.plan.num, self.plan.eps)
-
-    def refilled(self, frozen: AbstractFrozen, ssm: StateSpaceModel) -> "LatticeModel":
-        """The same for other numbers."""
-        assert isinstance(frozen, FrozenLattice)
-        plan = Plan(frozen.num, frozen.eps)
-        return LatticeModel(ssm=ssm, space=self.space, plan=plan, report=self.report)
-
-    def resized(self, facts, series: Series, which: int, inputs: Inputs) -> "LatticeModel":
-        """On as many nodes as one of the stacked series asks for."""
-        del facts, inputs
-        one = jax.tree.map(lambda a: a[which], series)
-        wide, plan = expanded(one), self.plan
+        """With as many nodes, and windows as deep, as a series asks for that can be looked at."""
+        if is_traced((self.ssm, series.ys, series.rows, series.hops)):
+            return self
+        wide, plan = expanded(series), self.plan._replace(bounds=bounds_of(series))
+        keep = len(wide.rows.ys) <= _REMEMBERED
+        last, kept = self._scan(wide.rows, plan, wide.sensors, keep)
         for _ in range(_LOOKS):
-            _, kept = self._scan(wide.rows, plan, wide.sensors, False)
             wanted = next_plan(self, plan, kept)
             if wanted is None:
                 break
             plan = wanted
-        return LatticeModel(ssm=self.ssm, space=self.space, plan=plan, report=self.report)
+            last, kept = self._scan(wide.rows, plan, wide.sensors, keep)
+        new = LatticeModel(ssm=self.ssm, space=self.space, plan=plan, report=self.report)
+        # What was computed on the way is the answer to the question that comes next.
+        ran = remembered(new, Kept, lambda: (series, last, kept))
+        assert ran is not None
+        return new
+
+    def frozen(self) -> FrozenLattice:
+        """Its nodes and what windows leave out."""
+        bounds = self.plan.bounds or Bounds(1, 1)
+        return FrozenLattice(self.plan.num, self.plan.eps, bounds)
+
+    def refilled(self, frozen: AbstractFrozen, ssm: StateSpaceModel) -> "LatticeModel":
+        """The same for other numbers."""
+        assert isinstance(frozen, FrozenLattice)
+        plan = Plan(frozen.num, frozen.eps, frozen.bounds)
+        return LatticeModel(ssm=ssm, space=self.space, plan=plan, report=self.report)
 
 
 def next_plan(model: LatticeModel, plan: Plan, kept: Kept) -> Plan | None:
@@ -320,7 +320,7 @@ def next_plan(model: LatticeModel, plan: Plan, kept: Kept) -> Plan | None:
     if beyond >= 0.1 * nodes or beyond > model.tol / 16:
         # Twice as deep in logs: Gaussian windows grow by 1.4.
         eps = max(eps * eps, _LEAST_EPS)
-    changed = Plan(num, eps)
+    changed = plan._replace(num=num, eps=eps)
     return None if changed == plan else changed
 
 

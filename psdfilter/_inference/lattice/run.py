@@ -90,9 +90,15 @@ def advance(
     infinite = jnp.any(jnp.isinf(y))
     y = jnp.where(infinite, jnp.nan, y)
     before = jax.tree.map(lambda a, b: jnp.where(moves, a, b), moved(law, t, row), law.before)
+    # One that is missing takes no place from the others of its time.
+    stays = jnp.all(jnp.isnan(y)) & ~moves
     seen = Sensed(
-        _shifted(law.seen.ys, y, moves, jnp.nan),
-        jax.tree.map(lambda old, new: _shifted(old, new, moves, None), law.seen.rows, row),
+        jnp.where(stays, law.seen.ys, _shifted(law.seen.ys, y, moves, jnp.nan)),
+        jax.tree.map(
+            lambda old, new: jnp.where(stays, old, _shifted(old, new, moves, None)),
+            law.seen.rows,
+            row,
+        ),
     )
     out, seen, bad = _settle_or_skip(ssm, space, before, seen, level, num)
     missing = jnp.all(jnp.isnan(y))
