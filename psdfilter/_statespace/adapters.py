@@ -67,13 +67,11 @@ def additive_gaussian(
             plus a margin, and five standard deviations of the prior; `learn` reports the leak.
         observation_box: where y lives; needed for laws of y only.
         inputs: one typical row of inputs, for choosing the box of a model that takes them.
-        wrap: for each coordinate of y, True if it is an angle in radians, its period if it is one in
-            other units (360.0), else False. Residuals then go the shortest way round, and it does
-            not matter by how many turns y and h(x) differ.
+        wrap: for each coordinate of y, True if it is an angle in radians, its period (360.0) if it
+            is one in other units, else False. Residuals then go the shortest way round, and it
+            does not matter by how many turns y and h(x) differ.
     """
-    for name, fn in (("f", f), ("h", h)):
-        if not callable(fn):
-            raise ValueError(f"{name} must be a function, got {type(fn).__name__}")
+    _check_callable(f=f, h=h)
     mean = _as_mean("m0", m0)
     dim = mean.shape[0]
     if state_box is None and inputs is None and requires(f, "inputs"):
@@ -100,36 +98,32 @@ def additive_gaussian(
     else:
         box = as_box("state_box", state_box, dim)
         noise, prior = _on_circles(box, noise), _on_circles(box, prior)
-    seen_box = None
-    if observation_box is not None:
-        seen_box = as_box("observation_box", observation_box, num_seen)
     return StateSpaceModel(
         log_prior=GaussianPrior(mean, prior),
         state_box=box,
-        observation_box=seen_box,
+        observation_box=_as_observation_box(observation_box, num_seen),
         structure=AdditiveGaussian(
             move,
             see,
-            noise.matrix(),
-            seen_noise.matrix(),
-            mean,
-            prior.matrix(),
-            boxed=state_box is not None,
-            bounded=bounded,
-            turns=turns,
+            *(noise.matrix(), seen_noise.matrix(), mean, prior.matrix()),
+            *(state_box is not None, bounded, turns),
         ),
         **_transition_parts(move, noise),
         **_observation_parts(see, Noise(seen_noise.covariance, turns)),
     )
 
 
+def _check_callable(**functions: object) -> None:
+    for name, fn in functions.items():
+        if not callable(fn):
+            raise ValueError(f"{name} must be a function, got {type(fn).__name__}")
+
+
 def _on_circles(box: Box, noise: Noise) -> Noise:
     """Noise of a state whose periodic coordinates wrap."""
     if not box.periodic:
         return noise
-    return Noise(
-        noise.covariance, turns_of(box.upper - box.lower, box.periodic, noise.variances)
-    )
+    return Noise(noise.covariance, turns_of(box.upper - box.lower, box.periodic, noise.variances))
 
 
 def linear_gaussian(
@@ -202,18 +196,21 @@ def linear_gaussian(
     return StateSpaceModel(
         log_prior=log_prior,
         state_box=box,
-        observation_box=_as_observation_box(observation_box, sensor.matrix),
+        observation_box=_as_observation_box(
+            observation_box, None if sensor.matrix is None else len(sensor.matrix)
+        ),
         structure=structure,
         **_transition_parts(Affine(matrix, shift), noise),
         **sensor.parts,
     )
 
 
-def _as_observation_box(box: BoxLike | None, sensor: Float[Array, "p d"] | None) -> Box | None:
+def _as_observation_box(box: BoxLike | None, num: int | None) -> Box | None:
     if box is None:
         return None
-    given = box if isinstance(box, Box) else Box(*box)
-    return as_box("observation_box", given, given.dim if sensor is None else len(sensor))
+    if num is not None:
+        return as_box("observation_box", box, num)
+    return box if isinstance(box, Box) else Box(*box)
 
 
 def _transition_parts(f: AbstractFunction, noise: Noise) -> dict[str, Any]:

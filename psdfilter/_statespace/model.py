@@ -73,7 +73,7 @@ class Trait(StrEnum):
 
 
 class Regimes(eqx.Module):
-    """k_0 ~ initial,  k_t | k_{t-1}, x_{t-1} = u ~ row k_{t-1} of P(u); models of x and y for each k.
+    """k_0 ~ initial,  k_t | k_{t-1}, x_{t-1} = u ~ row k_{t-1} of P(u); a model for each k.
 
     The regime moves first, then the state by the dynamics of the new regime, and the observation
     comes from the sensor of the new regime.
@@ -87,7 +87,6 @@ class Regimes(eqx.Module):
     def num(self) -> int:
         """Their number, K."""
         return len(self.models)
-
 
 
 class StateSpaceModel(eqx.Module):

@@ -90,7 +90,9 @@ def switching(
     takes = Keywords(frozenset(), frozenset())
     for ssm in parts:
         for fn in (ssm.log_transition, ssm.log_observation):
-            takes = takes | Keywords(keywords_of(fn), frozenset(n for n in ("t", "inputs") if requires(fn, n)))
+            takes = takes | Keywords(
+                keywords_of(fn), frozenset(n for n in ("t", "inputs") if requires(fn, n))
+            )
     if callable(P):
         takes = takes | matrix.keywords
     return StateSpaceModel(
@@ -156,8 +158,10 @@ def _probabilities(initial: Numbers, num: int) -> Float[Array, " k"]:
 
 def _check_rows(name: str, P: Float[Array, "k k"], num: int) -> None:
     if P.shape != (num, num):
-        raise ValueError(f"{name} must have shape ({num}, {num}), one row and one column for each "
-                         f"regime, got {P.shape}")
+        raise ValueError(
+            f"{name} must have shape ({num}, {num}), one row and one column for each "
+            f"regime, got {P.shape}"
+        )
     if not is_concrete(P):
         return
     values = np.asarray(P)
@@ -167,7 +171,11 @@ def _check_rows(name: str, P: Float[Array, "k k"], num: int) -> None:
     if (np.abs(sums - 1) > _ROWS).any():
         row = int(np.argmax(np.abs(sums - 1)))
         columns = np.abs(values.sum(axis=0) - 1).max() <= _ROWS
-        remedy = f"; its columns do, so pass {name}.T" if columns else f": row {row} sums to {sums[row]:.6g}"
+        remedy = (
+            f"; its columns do, so pass {name}.T"
+            if columns
+            else f": row {row} sums to {sums[row]:.6g}"
+        )
         raise ValueError(f"rows of {name} must sum to one{remedy}")
 
 

@@ -275,6 +275,35 @@ SCHEMAS = {
             "fit_errors", "report",
         ),
         _schema("free law", f"{_INFERENCE}.free.model", "FreeLaw", "law", "log_kept"),
+        _schema("times", f"{_INFERENCE}.lattice.series", "Bounds", "hops", "sensors"),
+        _schema("lattice plan", f"{_INFERENCE}.lattice.model", "Plan", "num", "eps", "bounds"),
+        _schema("lattice space", f"{_INFERENCE}.lattice.space", "Space", "lower", "upper", "kinds"),
+        _schema(
+            "lattice model", f"{_INFERENCE}.lattice.model", "LatticeModel",
+            "ssm", "space", "plan", "report",
+        ),
+        _schema(
+            "lattice", f"{_INFERENCE}.lattice.step", "Lattice",
+            "lower", "upper", "log_masses", "relative", "log_predicted",
+        ),
+        _schema("sensors of a time", f"{_INFERENCE}.lattice.step", "Sensed", "ys", "rows"),
+        _schema(
+            "before a lattice", f"{_INFERENCE}.lattice.step", "Before",
+            "is_prior", "lattice", "log_initial", "t", "row",
+        ),
+        _schema(
+            "lattice law", f"{_INFERENCE}.lattice.run", "Law",
+            "before", "seen", "now", "log_norm", "error", "log_kept",
+        ),
+        _schema("branch sizes", f"{_INFERENCE}.branches.run", "Sizes", "order", "prune", "bounds"),
+        _schema(
+            "branch model", f"{_INFERENCE}.branches.model", "BranchModel",
+            "ssm", "sizes", "fixed", "report",
+        ),
+        _schema(
+            "branch law", f"{_INFERENCE}.branches.step", "Law",
+            "fine", "coarse", "lost", "exact", "error",
+        ),
         _schema(
             "filter state", f"{_INFERENCE}.online", "FilterState",
             "law", "log_likelihood", "step", "code", "error",
@@ -286,7 +315,8 @@ SCHEMAS = {
 KINDS = (
     "box", "grid", "psd", "product psd", "generalized psd", "pairwise psd", "blocks",
     "filter state", "adaptive model", "plane model", "model on nodes", "closed model",
-    "exact model", "linearized mixture", "sensor mixture", "free model",
+    "exact model", "linearized mixture", "sensor mixture", "free model", "lattice model",
+    "branch model",
 )  # fmt: skip
 
 # (kind, version in a file) -> what makes the parts of the next version.

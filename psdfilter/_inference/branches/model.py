@@ -1,6 +1,6 @@
 """The learned model of linear-Gaussian regimes, in any dimension."""
 
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -52,6 +52,14 @@ ABILITIES = frozenset(
 MOST = 128
 # Paths that smoothed laws are averages over.
 _PATHS = 1024
+
+
+class Ran(NamedTuple):
+    """What `sized` has found on the way, so that `run` need not do it again."""
+
+    series: Series
+    last: Law
+    kept: Kept
 
 
 class BranchModel(AbstractModel):
@@ -118,9 +126,9 @@ class BranchModel(AbstractModel):
     def run(self, series: Series, keep: bool) -> Trace:
         """The filter of a series; `sized` has taken as many Gaussians as it asks for."""
         wide = expanded(series, self.sizes.bounds)
-        ran = remembered(self, Kept, lambda: None)
-        if ran is not None and ran[0] is series:
-            last, kept = ran[1:]
+        ran: Ran | None = remembered(self, Ran, lambda: None)
+        if ran is not None and ran.series is series:
+            last, kept = ran.last, ran.kept
         else:
             rows = wide.rows.ys, wide.rows.moves
             last, kept = call_compiled(_scan, self, rows, options=(self.sizes, keep))
@@ -207,8 +215,8 @@ class BranchModel(AbstractModel):
             sizes = sizes._replace(order=2 * sizes.order)
         new = BranchModel(ssm=self.ssm, sizes=sizes, fixed=self.fixed, report=self.report)
         # What was computed on the way is the answer to the question that comes next.
-        ran = remembered(new, Kept, lambda: (series, last, kept))
-        assert ran is not None
+        ran = remembered(new, Ran, lambda: Ran(series, last, kept))
+        assert ran.series is series
         return new
 
     def frozen(self) -> FrozenGaussian:
@@ -252,7 +260,9 @@ def _update(model: BranchModel, law: Law, y: Array):
     return seen_law(law, parts_of(model.ssm), y, model.sizes.both, model.sizes.prune)
 
 
-def _scan(model: BranchModel, rows: tuple[Array, Array], sizes: Sizes, keep: bool) -> tuple[Law, Kept]:
+def _scan(
+    model: BranchModel, rows: tuple[Array, Array], sizes: Sizes, keep: bool
+) -> tuple[Law, Kept]:
     return scan_rows(model.ssm, rows, sizes, keep)
 
 

@@ -115,9 +115,7 @@ def scan_rows(
     """All rows: observations, and whether a transition comes before them."""
     parts, num = parts_of(ssm), len(forms_of(ssm))
     start = start_of(ssm, sizes)
-    return jax.lax.scan(
-        lambda law, at: one_row(law, parts, at, (sizes, num, keep)), start, rows
-    )
+    return jax.lax.scan(lambda law, at: one_row(law, parts, at, (sizes, num, keep)), start, rows)
 
 
 def _halved(law: Law, sizes: Sizes) -> Branches:

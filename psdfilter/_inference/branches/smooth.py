@@ -29,9 +29,7 @@ class Back(NamedTuple):
 
 
 @eqx.filter_jit
-def go_back(
-    laws: Branches, parts: Parts, moves: Array, key: PRNGKeyArray, count: int
-) -> Back:
+def go_back(laws: Branches, parts: Parts, moves: Array, key: PRNGKeyArray, count: int) -> Back:
     """`count` paths from the last time to the first; rows of one time share their states."""
     num, size, dim = laws.means.shape[1:]
     first, inner, rest = jax.random.split(key, 3)

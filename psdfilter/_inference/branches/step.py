@@ -1,10 +1,10 @@
 """Steps of a linear-Gaussian model with regimes: Gaussians branch, are updated, and then merge.
 
-The exact law of (regime, state) has a Gaussian for every history of regimes. Each regime keeps a few
-of them: a transition makes K times as many, each is updated exactly, and only then do those that lie
-together merge, regime by regime, with mass, mean and covariance preserved. (IMM merges before the
-transition, to one for each regime.) A second filter of half as many runs beside the first, and what
-they differ by is the estimate of the error.
+The exact law of (regime, state) has a Gaussian for every history of regimes. Each regime keeps a
+few of them: a transition makes K times as many, each is updated exactly, and only then do those
+that lie together merge, regime by regime, with mass, mean and covariance preserved. (IMM merges
+before the transition, to one for each regime.) A second filter of half as many runs beside the
+first, and what they differ by is the estimate of the error.
 """
 
 from typing import NamedTuple

@@ -103,6 +103,6 @@ def _check_circles(ssm: StateSpaceModel) -> None:
             if not np.isclose(low, high, rtol=1e-6, atol=1e-6):
                 raise ValueError(
                     f"log_prior must agree at both ends of axis {axis}, which is periodic, got "
-                    f"{low:.6g} at {ends[0][axis]:.6g} and {high:.6g} at {ends[1][axis]:.6g}: write "
-                    "it, and log_transition, in sines and cosines of differences"
+                    f"{low:.6g} at {ends[0][axis]:.6g} and {high:.6g} at {ends[1][axis]:.6g}: "
+                    "write it, and log_transition, in sines and cosines of differences"
                 )

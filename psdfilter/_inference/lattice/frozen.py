@@ -1,4 +1,4 @@
-"""Likelihoods of parameters on lattices: windows follow the law, and are constants in derivatives."""
+"""Likelihoods of parameters on lattices: windows follow the law, constants in derivatives."""
 
 from typing import ClassVar
 

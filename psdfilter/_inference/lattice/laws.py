@@ -56,7 +56,7 @@ class LatticeLaws(AbstractLaws):
 
     def shortest(self, mass: float) -> Float[Array, "2 t d"]:
         """The ends of the shortest interval of this mass, round a circle if need be."""
-        return _shortest(self, mass)
+        return _shortest(self, jnp.asarray(mass))
 
     def resultants(self) -> Float[Array, "t d"]:
         """Lengths of mean directions on circles; NaN on other axes."""

@@ -56,7 +56,7 @@ class Line(NamedTuple):
 def line_of(
     rule: Rule, lower: Array, upper: Array, masses: Float[Array, " n"], walls: bool, whole: Array
 ) -> Line:
-    """Of masses at the nodes of a rule on (lower, upper); `whole` circles have slopes at the ends."""
+    """Of masses at nodes of a rule on (lower, upper); `whole` circles have slopes at the ends."""
     width = upper - lower
     levels = jnp.asarray(rule.cumulative) @ masses
     slopes = masses / jnp.asarray(rule.weights) / width

@@ -60,6 +60,14 @@ class Plan(NamedTuple):
     bounds: Bounds | None = None  # of the series that it was made for
 
 
+class Ran(NamedTuple):
+    """What `sized` has found on the way, so that `run` need not do it again."""
+
+    series: Series
+    last: Law
+    kept: Kept
+
+
 class LatticeModel(AbstractModel):
     """Laws of regime and state on windows of their own, in exact values of Q and G."""
 
@@ -92,7 +100,9 @@ class LatticeModel(AbstractModel):
     def why_not(self, ability: Ability) -> str | None:
         """What is not known of the sensor."""
         if ability is Ability.OBSERVED_LAWS:
-            return f"{ability} needs observation_box: say where y lives, in the model of each regime"
+            return (
+                f"{ability} needs observation_box: say where y lives, in the model of each regime"
+            )
         if ability is Ability.PARTLY_MISSING:
             return (
                 f"{ability} needs a log_observation that leaves NaN out, and "
@@ -126,14 +136,18 @@ class LatticeModel(AbstractModel):
         infinite = jnp.any(jnp.isinf(value))
         value = jnp.where(infinite, jnp.nan, value)
         old = law.seen.ys if law.seen.ys.shape[0] else jnp.zeros((0, value.size))
-        earlier = law.seen.rows if law.seen.ys.shape[0] else jax.tree.map(lambda a: a[None][:0], row)
+        earlier = (
+            law.seen.rows if law.seen.ys.shape[0] else jax.tree.map(lambda a: a[None][:0], row)
+        )
         rows = jax.tree.map(lambda a, b: jnp.concatenate([a, jnp.asarray(b)[None]]), earlier, row)
         seen = Sensed(jnp.concatenate([old, value[None]]), rows)
         new, out = self._settled(law, law.before, seen)
         missing = jnp.all(jnp.isnan(value))
         bad = ~jnp.isfinite(out.log_norm)
         # After a transition a row counts with what has left the walls, as in a series.
-        base = jnp.where(old.shape[0] == 0, jnp.where(law.before.is_prior, law.log_norm, 0.0), law.log_norm)
+        base = jnp.where(
+            old.shape[0] == 0, jnp.where(law.before.is_prior, law.log_norm, 0.0), law.log_norm
+        )
         log_mass = jnp.where(missing, 0.0, out.log_norm - base)
         log_mass = jnp.where(bad | infinite, -jnp.inf, log_mass)
         if is_concrete(bad) and bool(bad):
@@ -177,9 +191,9 @@ class LatticeModel(AbstractModel):
     def run(self, series: Series, keep: bool) -> Trace:
         """The filter of a series; `sized` has looked as closely as it asks for."""
         wide = expanded(series, self.plan.bounds)
-        ran = remembered(self, Kept, lambda: None)
-        if ran is not None and ran[0] is series and (ran[2].law is not None or not keep):
-            last, kept = ran[1:]
+        ran: Ran | None = remembered(self, Ran, lambda: None)
+        if ran is not None and ran.series is series and (ran.kept.law is not None or not keep):
+            last, kept = ran.last, ran.kept
         else:
             last, kept = self._scan(wide.rows, self.plan, wide.sensors, keep)
         at = wide.places
@@ -260,7 +274,11 @@ class LatticeModel(AbstractModel):
     ) -> AbstractObservedLaws:
         """The laws of y."""
         assert isinstance(laws, LatticeLaws)
-        return gaussian_laws(laws, steps, rows) if sensors_of(self.ssm) else grid_laws(laws, steps, rows)
+        return (
+            gaussian_laws(laws, steps, rows)
+            if sensors_of(self.ssm)
+            else grid_laws(laws, steps, rows)
+        )
 
     def transforms(self, series: Series, trace: Trace) -> Float[Array, "t *p"]:
         """(T,), or (T, p) for several coordinates of Gaussian sensors."""
@@ -291,8 +309,8 @@ class LatticeModel(AbstractModel):
             last, kept = self._scan(wide.rows, plan, wide.sensors, keep)
         new = LatticeModel(ssm=self.ssm, space=self.space, plan=plan, report=self.report)
         # What was computed on the way is the answer to the question that comes next.
-        ran = remembered(new, Kept, lambda: (series, last, kept))
-        assert ran is not None
+        ran = remembered(new, Ran, lambda: Ran(series, last, kept))
+        assert ran.series is series
         return new
 
     def frozen(self) -> FrozenLattice:
@@ -367,7 +385,9 @@ def _ahead(model: LatticeModel, last: Law, steps: Array, rows: Inputs, num: int)
     def step(law: Law, at: tuple[Array, Inputs]) -> tuple[Law, Kept]:
         t, row = at
         blank = jnp.full(width, jnp.nan)
-        new, kept = advance(model.ssm, model.space, law, (blank, t, jnp.array(True), row), level, num)
+        new, kept = advance(
+            model.ssm, model.space, law, (blank, t, jnp.array(True), row), level, num
+        )
         return new, kept._replace(law=new)
 
     return jax.lax.scan(step, law, (steps, rows))[1]

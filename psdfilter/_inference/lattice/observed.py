@@ -26,7 +26,7 @@ def sensors_of(ssm: StateSpaceModel) -> tuple[GaussianObservation, ...] | None:
 
 @eqx.filter_jit
 def gaussian_laws(laws: LatticeLaws, steps: Int[Array, " t"], rows: Inputs) -> BankLaws:
-    """One Gaussian for every node and regime; angles by whole turns next to their mean direction."""
+    """One Gaussian for every node and regime; angles by whole turns next to their mean."""
     sensors = sensors_of(laws.ssm)
     assert sensors is not None
     noises = jnp.stack([sensor.noise.matrix() for sensor in sensors])

@@ -1,8 +1,8 @@
 """Rules on a window: even ones for lines and circles, Clenshaw and Curtis's between walls.
 
 Midpoints of equal cells with equal weights converge spectrally where the density vanishes at both
-ends of the window, and where the window is a whole circle. Where it ends at a wall, cosines do. Both
-are nested: every second and every fourth node, with other weights, are rules of their own, and
+ends of the window, and where the window is a whole circle. Where it ends at a wall, cosines do.
+Both are nested: every second and every fourth node, with other weights, are rules of their own, and
 differences between them say how good the whole rule is.
 """
 

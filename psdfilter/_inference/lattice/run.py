@@ -105,7 +105,11 @@ def advance(
     base = jnp.where(moves, 0.0, law.log_norm)
     log_likelihood = jnp.where(missing, 0.0, out.log_norm - base)
     log_likelihood = jnp.where(bad | infinite, -jnp.inf, log_likelihood)
-    log_kept = _log_kept(ssm, space, law, before, seen, out, level, num, moves)
+    log_kept = jnp.zeros(())
+    if "walls" in space.kinds:
+        # Nothing leaves a line or a circle.
+        there = _log_predicted(ssm, space, before, (seen, out), level, num)
+        log_kept = jnp.where(moves, there, law.log_kept)
     code = jnp.where(bad, _results.NO_MASS, _results.OK)
     code = jnp.where(infinite, _results.BAD_OBSERVATION, code)
     new = Law(before, seen, out.lattice, out.log_norm, out.error, log_kept)
@@ -152,28 +156,22 @@ def _shifted(old: Array, new: Array, moves: Array, fill: float | None) -> Array:
     return jnp.where(moves, fresh, rest)
 
 
-def _log_kept(
+def _log_predicted(
     ssm: StateSpaceModel,
     space: Space,
-    law: Law,
     before: Before,
-    seen: Sensed,
-    out: Settled,
+    found: tuple[Sensed, Settled],
     level: Level,
     num: int,
-    moves: Array,
 ) -> Float[Array, ""]:
-    """log of the predicted mass between the walls; nothing leaves a line or a circle."""
-    if "walls" not in space.kinds:
-        return jnp.zeros(())
+    """log of the predicted mass between the walls; `found` is it, if nothing was seen."""
+    seen, out = found
     empty = Sensed(jnp.full_like(seen.ys, jnp.nan), seen.rows)
-    blank = jnp.all(jnp.isnan(seen.ys))
 
     def predicted() -> Array:
         return settle(ssm, space, before, empty, level, num).log_norm
 
-    there = jax.lax.cond(blank, lambda: out.log_norm, predicted)
-    return jnp.where(moves, there, law.log_kept)
+    return jax.lax.cond(jnp.all(jnp.isnan(seen.ys)), lambda: out.log_norm, predicted)
 
 
 def summary(
@@ -226,7 +224,7 @@ def scan_rows(
     rows: Rows,
     options: tuple[int, int, bool],
 ) -> tuple[Law, Kept]:
-    """All rows; `options` are the nodes of each axis, sensors at one time, and whether laws stay."""
+    """All rows; `options`: nodes of each axis, sensors at one time, whether laws are kept."""
     num, sensors, keep = options
     level = Level(num, eps)
     width = rows.ys.shape[1]
@@ -241,4 +239,5 @@ def scan_rows(
         new, out = step(law, at)
         return new, out._replace(law=new if keep else None)
 
-    return jax.lax.scan(kept, law, tuple(rows))
+    at = rows.ys, rows.steps, rows.moves, rows.rows
+    return jax.lax.scan(kept, law, at)

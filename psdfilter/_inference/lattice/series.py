@@ -45,8 +45,8 @@ def expanded(series: Series, bounds: Bounds | None = None) -> Expanded:
         return Expanded(rows, np.arange(series.num), 1, True)
     if bounds is None:
         raise ValueError(
-            "times must be concrete: they decide how many transitions there are, and were traced by "
-            "jax.jit, vmap or grad"
+            "times must be concrete: they decide how many transitions there are, and were traced "
+            "by jax.jit, vmap or grad"
         )
     # As many rows as the longest gap asks for; those before the first transition change nothing.
     num, most = series.num, bounds.hops

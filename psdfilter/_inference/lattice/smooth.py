@@ -95,5 +95,3 @@ def last_of_times(moves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     number = np.cumsum(starts) - 1
     last = np.flatnonzero(np.append(starts[1:], True))
     return last, number
-
-

@@ -3,8 +3,8 @@
     p_k(x) = sum_m Q_k(u_m, x) sum_j P_jk(u_m) v_jm,      pi_k(x) = p_k(x) prod_s G_k(x, y_s) / Z
 
 from the masses v_jm of regimes j at the nodes u_m of the time before. Values of Q and G are exact
-wherever they are asked for, so that every time has nodes of its own, where it has its mass. The same
-sums over every second and every fourth old node say how well the nodes resolve the integral;
+wherever they are asked for, so that every time has nodes of its own, where it has its mass. The
+same sums over every second and every fourth old node say how well the nodes resolve the integral;
 relative errors of the old law are summed along with it, so that old errors are forgotten as fast as
 the filter forgets.
 """
@@ -98,7 +98,7 @@ class Before(NamedTuple):
 class Settled(NamedTuple):
     """A law, and how it was found.
 
-    `own` is the error that this step adds by its nodes, `edge` that by what lies beyond old windows.
+    `own` is the error that this step adds by its nodes, `edge` by what lies beyond old windows.
     """
 
     lattice: Lattice
@@ -311,7 +311,7 @@ def _hidden_mass(
     grid: Grid,
     log_masses: Float[Array, "k n"],
 ) -> Float[Array, ""]:
-    """Mass of peaks of the sensor between nodes that none of them shows, as if as wide as a cell."""
+    """Mass of peaks of the sensor between nodes that none of them shows, as wide as a cell."""
     if seen.ys.shape[0] == 0:
         return jnp.zeros(())
     span = jnp.max(grid.nodes, axis=0) - jnp.min(grid.nodes, axis=0)

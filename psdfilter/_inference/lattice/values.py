@@ -83,7 +83,7 @@ def prior_reach(ssm: StateSpaceModel, space: Space) -> Window:
 def reach_of(
     ssm: StateSpaceModel, space: Space, u: Float[Array, "m d"], t: Int[Array, ""], row: Inputs
 ) -> Window:
-    """Where the state may be after a transition from nodes u: all of the box, or means and noise."""
+    """Where the state may be after a transition from u: all of the box, or means and noise."""
     if "line" not in space.kinds:
         return Window(space.lower, space.upper)
     centres, spreads = [], []

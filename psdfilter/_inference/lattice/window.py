@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from .space import Space, Window
 
-# Looks, and what each leaves out besides, in nats: 64 cells close in by a factor of up to 20, and the
+# Looks, and what each keeps besides, in nats: 64 cells close in by a factor of up to 20, and the
 # first ones know heights worst.
 _SLACK = (100.0, 30.0, 10.0, 0.0)
 # A window of more than this share of a circle is all of it.
