@@ -276,7 +276,7 @@ SCHEMAS = {
         ),
         _schema("free law", f"{_INFERENCE}.free.model", "FreeLaw", "law", "log_kept"),
         _schema("times", f"{_INFERENCE}.lattice.series", "Bounds", "hops", "sensors"),
-        _schema("lattice plan", f"{_INFERENCE}.lattice.model", "Plan", "num", "eps", "bounds"),
+        _schema("lattice plan", f"{_INFERENCE}.lattice.plan", "Plan", "num", "eps", "bounds"),
         _schema("lattice space", f"{_INFERENCE}.lattice.space", "Space", "lower", "upper", "kinds"),
         _schema(
             "lattice model", f"{_INFERENCE}.lattice.model", "LatticeModel",

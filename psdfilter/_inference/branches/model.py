@@ -117,7 +117,7 @@ class BranchModel(AbstractModel):
 
     def moments(self, law: Law) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
         """Mean and covariance."""
-        return moments(flat_of(law.fine))
+        return _moments(law.fine)
 
     def density(self, law: Law) -> GaussianBlocks:
         """The law as a mixture."""
@@ -237,6 +237,11 @@ class Refill(eqx.Module):
     def __call__(self, ssm: StateSpaceModel, report: Report) -> BranchModel:
         """The model of matrices that may be traced."""
         return BranchModel(ssm=ssm, sizes=self.sizes, fixed=True, report=report)
+
+
+@jax.jit
+def _moments(law: Branches) -> tuple[Array, Array]:
+    return moments(flat_of(law))
 
 
 def _start(model: BranchModel) -> Law:

@@ -15,7 +15,8 @@ from ..model import AbstractModel
 from ..report import Report
 from ..series import Series
 from ..trace import Trace
-from .model import ABILITIES, MOST, LatticeModel, Plan
+from .model import ABILITIES, LatticeModel
+from .plan import MOST, Plan
 from .space import space_of
 from .values import parts_of
 

@@ -84,16 +84,20 @@ class LatticeLaws(AbstractLaws):
         if self.sinks is not None and not self.final[t]:
             sink = jax.tree.map(lambda a: a[t], self.sinks)
         f = LatticeDensity(self.ssm, self.space, one, sink, jnp.zeros(()), self.num, regime)
-        # Of mass one by the rule of the nodes.
-        grid = grid_of(self.space, one.now.window, self.num)
-        parts = f.log_parts(grid.nodes) + grid.log_weights[None, :]
-        scale = logsumexp(parts if regime is None else parts[regime])
-        return eqx.tree_at(lambda g: g.log_scale, f, scale)
+        return eqx.tree_at(lambda g: g.log_scale, f, _log_scale(f))
 
     def log_mass(self, t: int) -> Float[Array, ""]:
         """Of what the recursion took for mass one: the rule of the nodes is its own."""
         del t
         return jnp.zeros(())
+
+
+@eqx.filter_jit
+def _log_scale(f: LatticeDensity) -> Float[Array, ""]:
+    """What makes the mass one, by the rule of the nodes."""
+    grid = grid_of(f.space, f.law.now.window, f.num)
+    parts = f.log_parts(grid.nodes) + grid.log_weights[None, :]
+    return logsumexp(parts if f.regime is None else parts[f.regime])
 
 
 @eqx.filter_jit

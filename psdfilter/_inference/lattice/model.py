@@ -5,7 +5,6 @@ from typing import ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ... import _results
@@ -26,11 +25,12 @@ from .density import LatticeDensity
 from .frozen import FrozenLattice
 from .laws import LatticeLaws
 from .observed import gaussian_laws, grid_laws, sensors_of
+from .plan import MOST, Plan, next_plan, num_of
 from .run import Kept, Law, Rows, advance, moved, scan_rows, start_law, summary
 from .series import Bounds, bounds_of, expanded
 from .smooth import draw_back, go_back, last_of_times
 from .space import Space
-from .step import Level, Sensed, Settled, settle
+from .step import Lattice, Level, Sensed, Settled, settle
 from .values import parts_of
 
 ABILITIES = frozenset(
@@ -43,21 +43,10 @@ ABILITIES = frozenset(
         Ability.GRADIENTS,
     }
 )
-# The most nodes of an axis, by the number of coordinates, and closer looks at a series at most.
-MOST = {1: 2048, 2: 64}
+# Closer looks at a series, at most.
 _LOOKS = 8
 # Rows of a series up to which its laws are kept while it is looked at.
 _REMEMBERED = 4096
-# Logs of what windows leave out: no less than a double can hold.
-_LEAST_EPS = 1e-280
-
-
-class Plan(NamedTuple):
-    """Nodes of each axis, and the mass that windows leave out, to begin with."""
-
-    num: int
-    eps: float
-    bounds: Bounds | None = None  # of the series that it was made for
 
 
 class Ran(NamedTuple):
@@ -176,11 +165,11 @@ class LatticeModel(AbstractModel):
 
     def moments(self, law: Law) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
         """Mean and covariance."""
-        return summary(self.space, law.now, num_of(self.space, law.now.log_masses.shape[1]))[:2]
+        return _summary(self.space, law.now, num_of(self.space, law.now.log_masses.shape[1]))[:2]
 
     def regimes(self, law: Law) -> Float[Array, " k"]:
         """Probabilities of the regimes."""
-        return summary(self.space, law.now, num_of(self.space, law.now.log_masses.shape[1]))[2]
+        return _summary(self.space, law.now, num_of(self.space, law.now.log_masses.shape[1]))[2]
 
     def density(self, law: Law) -> LatticeDensity:
         """The law as a density."""
@@ -246,7 +235,7 @@ class LatticeModel(AbstractModel):
         lattices, laws, sinks = (
             jax.tree.map(lambda a: a[at], part) for part in (lattices, laws, sinks)
         )
-        mean, covariance, _ = jax.vmap(lambda one: summary(self.space, one, num))(lattices)
+        mean, covariance, _ = _summaries(self.space, lattices, num)
         found = LatticeLaws(self.ssm, self.space, lattices, laws, num, sinks, final)
         return Smoothing(mean, covariance, found, "backward sums")
 
@@ -302,7 +291,7 @@ class LatticeModel(AbstractModel):
         keep = len(wide.rows.ys) <= _REMEMBERED
         last, kept = self._scan(wide.rows, plan, wide.sensors, keep)
         for _ in range(_LOOKS):
-            wanted = next_plan(self, plan, kept)
+            wanted = next_plan(self.tol, self.dim, plan, kept)
             if wanted is None:
                 break
             plan = wanted
@@ -325,30 +314,12 @@ class LatticeModel(AbstractModel):
         return LatticeModel(ssm=ssm, space=self.space, plan=plan, report=self.report)
 
 
-def next_plan(model: LatticeModel, plan: Plan, kept: Kept) -> Plan | None:
-    """What to change where a series misses the tolerance; None if it does not, or nothing helps."""
-    errors, own, edge = (np.asarray(a) for a in (kept.error, kept.own, kept.edge))
-    if not np.any(errors > model.tol):
-        return None
-    num, eps, most = plan.num, plan.eps, MOST[model.dim]
-    nodes, beyond = own.max(), edge.max()
-    if nodes >= 0.1 * beyond or nodes > model.tol / 16:
-        factor = 4 if nodes > 30 * model.tol and model.dim == 1 else 2
-        num = min(num * factor, most)
-    if beyond >= 0.1 * nodes or beyond > model.tol / 16:
-        # Twice as deep in logs: Gaussian windows grow by 1.4.
-        eps = max(eps * eps, _LEAST_EPS)
-    changed = plan._replace(num=num, eps=eps)
-    return None if changed == plan else changed
+_summary = eqx.filter_jit(summary)
 
 
-def num_of(space: Space, size: int) -> int:
-    """Nodes of each axis, one aside between walls, of a lattice of so many."""
-    for num in range(4, size + 1, 4):
-        sizes = [num + 1 if kind == "walls" else num for kind in space.kinds]
-        if int(np.prod(sizes)) == size:
-            return num
-    raise AssertionError(size)
+@eqx.filter_jit
+def _summaries(space: Space, lattices: Lattice, num: int) -> tuple[Array, Array, Array]:
+    return jax.vmap(lambda one: summary(space, one, num))(lattices)
 
 
 def _start(model: LatticeModel) -> Law:
