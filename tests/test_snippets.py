@@ -14,6 +14,8 @@ PAGES = [
     "docs/guides/filtering.md",
     "docs/guides/from_trajectories.md",
     "docs/guides/tracking.md",
+    "docs/guides/regimes.md",
+    "docs/guides/angles.md",
     "docs/guides/parameters.md",
 ]
 

@@ -215,6 +215,10 @@ WRONG = {
     "log_prior must agree at both ends": lambda: psd.learn(
         psd.StateSpaceModel(lambda x: x[0], lambda u, x: 0.0, lambda x, y: 0.0, CIRCLE)
     ),
+    "reaches half round": lambda: psd.learn(
+        psd.additive_gaussian(lambda u: u, lambda x: x, 0.1, 2.0, 0.0, 1.0, wrap=[True]),
+        engine="mixture",
+    ),
     'engine "nodes" cannot serve this model: it does not know a state_box with periodic': lambda: (
         psd.learn(compass(), engine="nodes")
     ),
