@@ -275,8 +275,7 @@ SCHEMAS = {
             "fit_errors", "report",
         ),
         _schema("free law", f"{_INFERENCE}.free.model", "FreeLaw", "law", "log_kept"),
-        _schema("times", f"{_INFERENCE}.lattice.series", "Bounds", "hops", "sensors"),
-        _schema("lattice plan", f"{_INFERENCE}.lattice.plan", "Plan", "num", "eps", "bounds"),
+        _schema("lattice plan", f"{_INFERENCE}.lattice.plan", "Plan", "num", "eps", "sensors"),
         _schema("lattice space", f"{_INFERENCE}.lattice.space", "Space", "lower", "upper", "kinds"),
         _schema(
             "lattice model", f"{_INFERENCE}.lattice.model", "LatticeModel",
@@ -295,7 +294,7 @@ SCHEMAS = {
             "lattice law", f"{_INFERENCE}.lattice.run", "Law",
             "before", "seen", "now", "log_norm", "error", "log_kept",
         ),
-        _schema("branch sizes", f"{_INFERENCE}.branches.run", "Sizes", "order", "prune", "bounds"),
+        _schema("branch sizes", f"{_INFERENCE}.branches.run", "Sizes", "order", "prune"),
         _schema(
             "branch model", f"{_INFERENCE}.branches.model", "BranchModel",
             "ssm", "sizes", "fixed", "report",

@@ -19,7 +19,7 @@ from ..gaussian.frozen import FrozenGaussian
 from ..gaussian.laws import BankLaws
 from ..gaussian.mixture import moments
 from ..gaussian.observed import probability_transforms
-from ..lattice.series import bounds_of, expanded
+from ..lattice.series import expanded
 from ..laws import AbstractLaws
 from ..model import AbstractFrozen, AbstractModel
 from ..report import Report
@@ -125,7 +125,7 @@ class BranchModel(AbstractModel):
 
     def run(self, series: Series, keep: bool) -> Trace:
         """The filter of a series; `sized` has taken as many Gaussians as it asks for."""
-        wide = expanded(series, self.sizes.bounds)
+        wide = expanded(series)
         ran: Ran | None = remembered(self, Ran, lambda: None)
         if ran is not None and ran.series is series:
             last, kept = ran.last, ran.kept
@@ -133,8 +133,6 @@ class BranchModel(AbstractModel):
             rows = wide.rows.ys, wide.rows.moves
             last, kept = call_compiled(_scan, self, rows, options=(self.sizes, keep))
         out, at = kept.outcome, wide.places
-        code = jnp.where(wide.fits, out.code, _results.NO_MASS)
-        out = out._replace(code=code)
         missed = (out.code == _results.OK) & (out.error > self.tol)
         codes = jnp.where(missed, _results.UNRESOLVED, out.code)
         nothing = jnp.zeros(series.num)
@@ -206,7 +204,7 @@ class BranchModel(AbstractModel):
             return self
         wide = expanded(series)
         rows = wide.rows.ys, wide.rows.moves
-        sizes = self.sizes._replace(bounds=bounds_of(series))
+        sizes = self.sizes
         while True:
             last, kept = call_compiled(_scan, self, rows, options=(sizes, True))
             enough = not np.any(np.asarray(kept.outcome.error) > self.tol)

@@ -11,7 +11,6 @@ from ..gaussian.bank import Bank
 from ..gaussian.linear import Dynamics, Sensor, noise_floor
 from ..gaussian.mixture import Mixture, moments, padded
 from ..gaussian.prior import prior_blocks
-from ..lattice.series import Bounds
 from .step import Branches, Law, Outcome, Parts, predicted_law, seen_law
 
 
@@ -20,7 +19,6 @@ class Sizes(NamedTuple):
 
     order: int
     prune: float
-    bounds: Bounds | None = None  # of the series that they were chosen for
 
     @property
     def both(self) -> tuple[int, int]:

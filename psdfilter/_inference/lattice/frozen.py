@@ -12,23 +12,23 @@ from ..._statespace.model import StateSpaceModel
 from ..model import AbstractFrozen, PlanCheck
 from ..series import Series
 from .run import Kept, scan_rows
-from .series import Bounds, expanded
+from .series import expanded
 from .space import space_of
 
 
 class FrozenLattice(AbstractFrozen):
-    """Nodes of each axis, the mass that windows leave out, and what times there may be."""
+    """Nodes of each axis, the mass that windows leave out, and rows of one time."""
 
     has_plan: ClassVar[bool] = False
     num: int = eqx.field(static=True)
     eps: float = eqx.field(static=True)
-    bounds: Bounds = eqx.field(static=True)
+    sensors: int = eqx.field(static=True)
 
     def _kept(self, ssm: StateSpaceModel, series: Series) -> Kept:
         space, eps = space_of(ssm), jnp.asarray(self.eps)
 
         def one(series: Series) -> Kept:
-            wide = expanded(series, self.bounds)
+            wide = expanded(series, self.sensors)
             options = self.num, wide.sensors, False
             kept = scan_rows(ssm, space, eps, wide.rows, options)[1]
             kept = jax.tree.map(lambda a: a[wide.places], kept)

@@ -27,7 +27,7 @@ from .laws import LatticeLaws
 from .observed import gaussian_laws, grid_laws, sensors_of
 from .plan import MOST, Plan, next_plan, num_of
 from .run import Kept, Law, Rows, advance, moved, scan_rows, start_law, summary
-from .series import Bounds, bounds_of, expanded
+from .series import expanded, sensors_at_once
 from .smooth import draw_back, go_back, last_of_times
 from .space import Space
 from .step import Lattice, Level, Sensed, Settled, settle
@@ -179,13 +179,14 @@ class LatticeModel(AbstractModel):
 
     def run(self, series: Series, keep: bool) -> Trace:
         """The filter of a series; `sized` has looked as closely as it asks for."""
-        wide = expanded(series, self.plan.bounds)
+        wide = expanded(series, self.plan.sensors)
         ran: Ran | None = remembered(self, Ran, lambda: None)
         if ran is not None and ran.series is series and (ran.kept.law is not None or not keep):
             last, kept = ran.last, ran.kept
         else:
             last, kept = self._scan(wide.rows, self.plan, wide.sensors, keep)
         at = wide.places
+        kept = kept._replace(code=jnp.where(wide.fits, kept.code, _results.NO_MASS))
         codes = jnp.where(
             (kept.code == _results.OK) & (kept.error > self.tol), _results.UNRESOLVED, kept.code
         )
@@ -287,7 +288,7 @@ class LatticeModel(AbstractModel):
         """With as many nodes, and windows as deep, as a series asks for that can be looked at."""
         if is_traced((self.ssm, series.ys, series.rows, series.hops)):
             return self
-        wide, plan = expanded(series), self.plan._replace(bounds=bounds_of(series))
+        wide, plan = expanded(series), self.plan._replace(sensors=sensors_at_once(series))
         keep = len(wide.rows.ys) <= _REMEMBERED
         last, kept = self._scan(wide.rows, plan, wide.sensors, keep)
         for _ in range(_LOOKS):
@@ -304,13 +305,12 @@ class LatticeModel(AbstractModel):
 
     def frozen(self) -> FrozenLattice:
         """Its nodes and what windows leave out."""
-        bounds = self.plan.bounds or Bounds(1, 1)
-        return FrozenLattice(self.plan.num, self.plan.eps, bounds)
+        return FrozenLattice(*self.plan)
 
     def refilled(self, frozen: AbstractFrozen, ssm: StateSpaceModel) -> "LatticeModel":
         """The same for other numbers."""
         assert isinstance(frozen, FrozenLattice)
-        plan = Plan(frozen.num, frozen.eps, frozen.bounds)
+        plan = Plan(frozen.num, frozen.eps, frozen.sensors)
         return LatticeModel(ssm=ssm, space=self.space, plan=plan, report=self.report)
 
 

@@ -5,7 +5,6 @@ from typing import NamedTuple
 import numpy as np
 
 from .run import Kept
-from .series import Bounds
 from .space import Space
 
 # The most nodes of an axis, by the number of coordinates.
@@ -19,7 +18,7 @@ class Plan(NamedTuple):
 
     num: int
     eps: float
-    bounds: Bounds | None = None  # of the series that it was made for
+    sensors: int = 1  # rows of one time, of the series that it was made for
 
 
 def next_plan(tol: float, dim: int, plan: Plan, kept: Kept) -> Plan | None:

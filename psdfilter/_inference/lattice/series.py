@@ -12,17 +12,10 @@ from ..series import Series
 from .run import Rows
 
 
-class Bounds(NamedTuple):
-    """The most transitions between two rows of a series, and the most rows of one time."""
-
-    hops: int
-    sensors: int
-
-
 class Expanded(NamedTuple):
     """Rows of the scan, where those of the series are among them, and rows of one time at most.
 
-    `fits` is false where a series that is traced has more than its bounds say.
+    `fits` is false where a series that is traced has more of those than it was said to have.
     """
 
     rows: Rows
@@ -36,34 +29,30 @@ class Expanded(NamedTuple):
         return np.asarray(self.rows.moves)
 
 
-def expanded(series: Series, bounds: Bounds | None = None) -> Expanded:
-    """Several transitions before an observation are rows of their own, where nothing is seen."""
+def expanded(series: Series, sensors: int = 1) -> Expanded:
+    """Several transitions before an observation are rows of their own, where nothing is seen.
+
+    A series that is traced has at most one; `sensors` are then the most rows of one time.
+    """
     if is_concrete(series.hops):
         return _of_known(series, np.asarray(series.hops))
-    if series.regular:
-        rows = Rows(jnp.asarray(series.ys), series.steps, series.hops > 0, series.rows)
-        return Expanded(rows, np.arange(series.num), 1, True)
-    if bounds is None:
+    if not series.regular:
         raise ValueError(
             "times must be concrete: they decide how many transitions there are, and were traced "
             "by jax.jit, vmap or grad"
         )
-    # As many rows as the longest gap asks for; those before the first transition change nothing.
-    num, most = series.num, bounds.hops
-    owner, place = np.repeat(np.arange(num), most), np.tile(np.arange(most), num)
-    moves = jnp.asarray(place) >= most - series.hops[owner]
-    seen = jnp.asarray(place == most - 1)
-    ys = jnp.where(seen[:, None], jnp.asarray(series.ys)[owner], jnp.nan)
-    steps = series.steps[owner] - jnp.asarray(most - 1 - place)
-    rows = Rows(ys, steps, moves, jax.tree.map(lambda a: a[owner], series.rows))
-    fits = jnp.all(series.hops <= most)
-    return Expanded(rows, np.arange(num) * most + most - 1, bounds.sensors, fits)
+    ys, moves = jnp.asarray(series.ys), series.hops > 0
+    seen = (~jnp.all(jnp.isnan(ys), axis=1)).astype(int)
+    total = jnp.cumsum(seen)
+    before = jax.lax.cummax(jnp.where(moves, total - seen, 0))
+    fits = jnp.all(total - before <= sensors)
+    rows = Rows(ys, series.steps, moves, series.rows)
+    return Expanded(rows, np.arange(series.num), sensors, fits)
 
 
-def bounds_of(series: Series) -> Bounds:
-    """Those of a series that can be looked at."""
-    hops = np.asarray(series.hops)
-    return Bounds(int(max(1, hops.max())), _sensors(hops > 0))
+def sensors_at_once(series: Series) -> int:
+    """The most rows of one time, of a series that can be looked at."""
+    return _sensors(np.asarray(series.hops) > 0)
 
 
 def _of_known(series: Series, hops: np.ndarray) -> Expanded:
