@@ -53,9 +53,9 @@ class LatticeDensity(AbstractDensity):
     space: Space
     law: Law
     sink: Sink | None
+    log_keep: Float[Array, " k"]  # of regimes: 0, or -inf for those that are left out
     log_scale: Float[Array, ""]
     num: int = eqx.field(static=True)
-    regime: int | None = eqx.field(static=True, default=None)
 
     @property
     def dim(self) -> int:
@@ -63,7 +63,7 @@ class LatticeDensity(AbstractDensity):
         return self.space.dim
 
     def log_parts(self, x: Float[Array, "n d"]) -> Float[Array, "k n"]:
-        """log p(x, k)."""
+        """log p(x, k) of the regimes that are kept."""
         law = self.law
         source = source_of(self.ssm, self.space, law.before, self.num)
         logs = push(self.ssm, self.space, law.before, source, x).logs
@@ -73,11 +73,11 @@ class LatticeDensity(AbstractDensity):
         walls = jnp.asarray(self.space.is_kind("walls"))[None, :]
         low, high = self.space.lower[None, :], self.space.upper[None, :]
         inside = jnp.all(~walls | ((x >= low) & (x <= high)), axis=1)
-        return jnp.where(inside[None, :] & ~jnp.isnan(logs), logs, -jnp.inf)
+        usable = inside[None, :] & ~jnp.isnan(logs)
+        return jnp.where(usable, logs, -jnp.inf) + self.log_keep[:, None]
 
     def _scaled_value(self, x: Float[Array, " d"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         logs = self.log_parts(x[None, :])[:, 0]
-        logs = logs if self.regime is None else logs[self.regime : self.regime + 1]
         logs = logs - self.log_scale
         peak = jax.lax.stop_gradient(jnp.max(logs))
         peak = jnp.where(jnp.isfinite(peak), peak, 0.0)

@@ -83,7 +83,9 @@ class LatticeLaws(AbstractLaws):
         sink = None
         if self.sinks is not None and not self.final[t]:
             sink = jax.tree.map(lambda a: a[t], self.sinks)
-        f = LatticeDensity(self.ssm, self.space, one, sink, jnp.zeros(()), self.num, regime)
+        kinds = np.arange(self.lattices.log_masses.shape[1])
+        keep = jnp.asarray(np.where((kinds == regime) | (regime is None), 0.0, -np.inf))
+        f = LatticeDensity(self.ssm, self.space, one, sink, keep, jnp.zeros(()), self.num)
         return eqx.tree_at(lambda g: g.log_scale, f, _log_scale(f))
 
     def log_mass(self, t: int) -> Float[Array, ""]:
@@ -97,7 +99,7 @@ def _log_scale(f: LatticeDensity) -> Float[Array, ""]:
     """What makes the mass one, by the rule of the nodes."""
     grid = grid_of(f.space, f.law.now.window, f.num)
     parts = f.log_parts(grid.nodes) + grid.log_weights[None, :]
-    return logsumexp(parts if f.regime is None else parts[f.regime])
+    return logsumexp(parts)
 
 
 @eqx.filter_jit

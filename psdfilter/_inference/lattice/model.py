@@ -174,8 +174,8 @@ class LatticeModel(AbstractModel):
     def density(self, law: Law) -> LatticeDensity:
         """The law as a density."""
         old = num_of(self.space, law.before.lattice.log_masses.shape[1])
-        zero = jnp.zeros(())
-        return LatticeDensity(self.ssm, self.space, law, None, zero, old)
+        keep, zero = jnp.zeros(len(parts_of(self.ssm))), jnp.zeros(())
+        return LatticeDensity(self.ssm, self.space, law, None, keep, zero, old)
 
     def run(self, series: Series, keep: bool) -> Trace:
         """The filter of a series; `sized` has looked as closely as it asks for."""

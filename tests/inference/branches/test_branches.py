@@ -135,6 +135,7 @@ def test_an_autoregression_with_regimes_is_hamiltons_filter():
     np.testing.assert_allclose(post.regimes[1:], wanted.smoothed_marginal_probabilities, atol=0.05)
 
 
+@pytest.mark.slow
 def test_gradients_match_differences():
     def build(theta):
         leave = jax.nn.sigmoid(theta["leave"])
