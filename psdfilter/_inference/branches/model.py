@@ -15,7 +15,6 @@ from ..._statespace.model import Inputs, StateSpaceModel
 from ..ability import Ability
 from ..compiled import call_compiled, remembered
 from ..gaussian.bank import Bank, Layout
-from ..gaussian.frozen import FrozenGaussian
 from ..gaussian.laws import BankLaws
 from ..gaussian.mixture import moments
 from ..gaussian.observed import probability_transforms
@@ -25,6 +24,7 @@ from ..model import AbstractFrozen, AbstractModel
 from ..report import Report
 from ..series import Series
 from ..trace import Ahead, Moved, Observation, Seen, Smoothing, Trace
+from .frozen import FrozenBranches
 from .laws import BranchLaws
 from .run import (
     Kept,
@@ -217,24 +217,14 @@ class BranchModel(AbstractModel):
         assert ran.series is series
         return new
 
-    def frozen(self) -> FrozenGaussian:
+    def frozen(self) -> FrozenBranches:
         """How many Gaussians there are."""
-        return FrozenGaussian(Refill(self.sizes), self.report)
+        return FrozenBranches(self.sizes)
 
     def refilled(self, frozen: AbstractFrozen, ssm: StateSpaceModel) -> "BranchModel":
         """The same with other matrices."""
-        del frozen
-        return Refill(self.sizes)(ssm, self.report)
-
-
-class Refill(eqx.Module):
-    """ssm, report -> model, with the sizes that were chosen."""
-
-    sizes: Sizes = eqx.field(static=True)
-
-    def __call__(self, ssm: StateSpaceModel, report: Report) -> BranchModel:
-        """The model of matrices that may be traced."""
-        return BranchModel(ssm=ssm, sizes=self.sizes, fixed=True, report=report)
+        assert isinstance(frozen, FrozenBranches)
+        return BranchModel(ssm=ssm, sizes=frozen.sizes, fixed=True, report=self.report)
 
 
 @jax.jit
