@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from .._checks import Numbers
 from .._density.psd import AbstractDensity
 
-_NO_REGIMES = "the model has no regimes: psdfilter.switching makes one that has"
+NO_REGIMES = "the model has no regimes: psdfilter.switching makes one that has"
 # Levels at which a shortest interval may start.
 _STARTS = 255
 
@@ -41,11 +41,11 @@ class AbstractLaws(eqx.Module):
 
     def regime_density(self, t: int, regime: int) -> AbstractDensity:
         """The law of x at one time given its regime, if there are regimes."""
-        raise ValueError(_NO_REGIMES)
+        raise ValueError(NO_REGIMES)
 
     def regimes(self) -> Float[Array, "t k"]:
         """Probabilities of the regimes, if there are any."""
-        raise ValueError(_NO_REGIMES)
+        raise ValueError(NO_REGIMES)
 
     def resultants(self) -> Float[Array, "t d"]:
         """Lengths of mean directions, if coordinates are angles."""

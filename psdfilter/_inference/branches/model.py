@@ -119,6 +119,10 @@ class BranchModel(AbstractModel):
         """Mean and covariance."""
         return _moments(law.fine)
 
+    def regimes(self, law: Law) -> Float[Array, " k"]:
+        """Probabilities of the regimes."""
+        return jax.nn.softmax(jax.scipy.special.logsumexp(law.fine.log_weights, axis=1))
+
     def density(self, law: Law) -> GaussianBlocks:
         """The law as a mixture."""
         return flat_of(law.fine).density()

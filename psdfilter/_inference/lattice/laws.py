@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..._checks import Numbers
 from ..._statespace.model import StateSpaceModel
-from ..laws import AbstractLaws
+from ..laws import NO_REGIMES, AbstractLaws
 from .density import LatticeDensity, Sink
 from .lines import Circle, Line, line_of
 from .run import Law, moments, resultants
@@ -43,7 +43,7 @@ class LatticeLaws(AbstractLaws):
     def regimes(self) -> Float[Array, "t k"]:
         """Probabilities of the regimes."""
         if self.ssm.regimes is None:
-            raise ValueError("the model has no regimes: psdfilter.switching makes one that has")
+            raise ValueError(NO_REGIMES)
         return _regimes(self.lattices)
 
     def quantiles(self, levels: Float[Array, " k"]) -> Float[Array, "k t d"]:

@@ -15,7 +15,7 @@ from ..compiled import call_compiled, remembered
 from ..gaussian.bank import Layout
 from ..gaussian.laws import BankLaws
 from ..gaussian.observed import probability_transforms
-from ..laws import AbstractLaws
+from ..laws import NO_REGIMES, AbstractLaws
 from ..model import AbstractFrozen, AbstractModel
 from ..observed import AbstractObservedLaws
 from ..report import Report
@@ -169,6 +169,8 @@ class LatticeModel(AbstractModel):
 
     def regimes(self, law: Law) -> Float[Array, " k"]:
         """Probabilities of the regimes."""
+        if self.ssm.regimes is None:
+            raise ValueError(NO_REGIMES)
         return _summary(self.space, law.now, num_of(self.space, law.now.log_masses.shape[1]))[2]
 
     def density(self, law: Law) -> LatticeDensity:

@@ -220,6 +220,17 @@ def test_what_makes_no_sense_is_refused_with_its_cause(message):
         WRONG[message](level)
 
 
+@pytest.mark.parametrize("engine", ["lattice", "branches"])
+def test_one_observation_at_a_time_has_regimes_too(engine):
+    model = psd.learn(hidden_chain(), 1e-2, engine=engine)
+    state = psd.init(model)
+    for y in HIDDEN:
+        state = psd.update(model, psd.predict(model, state), y)
+    post = psd.run_filter(model, HIDDEN)
+    np.testing.assert_allclose(state.regimes(model), post.regimes[-1], atol=1e-9)
+    np.testing.assert_allclose(psd.forecast(model, post, 0).regimes, post.regimes[-1:], atol=1e-12)
+
+
 def test_results_without_regimes_say_so():
     model = psd.learn(psd.linear_gaussian(1.0, 1.0, 1.0, 1.0, 0.0, 1.0))
     with pytest.raises(ValueError, match=r"has no regimes: psdfilter.switching"):
