@@ -72,6 +72,7 @@ from ._statespace.diffusion import diffusion as diffusion
 from ._statespace.doors import from_dynamax as from_dynamax
 from ._statespace.doors import from_statsmodels as from_statsmodels
 from ._statespace.model import StateSpaceModel as StateSpaceModel
+from ._statespace.regimes import switching as switching
 from .io import load as load
 from .io import save as save
 

@@ -16,6 +16,8 @@ PAGES = [
     "docs/guides/families.md",
     "docs/guides/from_trajectories.md",
     "docs/guides/tracking.md",
+    "docs/guides/regimes.md",
+    "docs/guides/angles.md",
     "docs/guides/parameters.md",
 ]
 

@@ -1,6 +1,9 @@
 """Boxes: where densities are integrated, and the units that states are measured in."""
 
+from collections.abc import Sequence
+
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -23,12 +26,16 @@ class Box(eqx.Module):
 
     Bounds may be infinite where only integrals are asked for; the maps to and from (-1, 1)^d need
     finite ones. Concrete bounds are validated here, traced ones by the operations that use them.
+
+    Axes that are `periodic` are circles: upper is the same point as lower, as for an angle on
+    (-pi, pi).
     """
 
     lower: Float[Array, " d"]
     upper: Float[Array, " d"]
+    periodic: tuple[int, ...] = eqx.field(static=True, default=())
 
-    def __init__(self, lower: Numbers, upper: Numbers):
+    def __init__(self, lower: Numbers, upper: Numbers, periodic: int | Sequence[int] = ()):
         self.lower = jnp.atleast_1d(as_reals("lower", lower))
         self.upper = jnp.atleast_1d(as_reals("upper", upper))
         if self.lower.ndim != 1 or self.lower.shape != self.upper.shape:
@@ -48,6 +55,39 @@ class Box(eqx.Module):
                     f"lower must be below upper on every axis, got [{low[axis]}, {high[axis]}] "
                     f"on axis {axis}"
                 )
+        self.periodic = self._circles(periodic)
+
+    def _circles(self, periodic: int | Sequence[int]) -> tuple[int, ...]:
+        """The axes that wrap, each once, ascending."""
+        axes = (periodic,) if isinstance(periodic, int | np.integer) else tuple(periodic)
+        if any(isinstance(a, bool) or not isinstance(a, int | np.integer) for a in axes) or any(
+            not -self.dim <= a < self.dim for a in axes
+        ):
+            raise ValueError(
+                f"periodic must hold axes of the box, integers in 0..{self.dim - 1}, got {periodic}"
+            )
+        circles = tuple(sorted({int(a) % self.dim for a in axes}))
+        for axis in circles:
+            ends = self.lower[axis], self.upper[axis]
+            if is_concrete(ends) and not np.isfinite(np.asarray(ends)).all():
+                raise ValueError(
+                    f"lower and upper must be finite on an axis that wraps, got {ends[0]} and "
+                    f"{ends[1]} on axis {axis}"
+                )
+        return circles
+
+    def wrap(self, x: Numbers) -> Float[Array, "... d"]:
+        """x with its periodic coordinates in [lower, upper), by whole turns."""
+        return self._wrap(as_points("x", x, self.dim))
+
+    def _wrap(self, x: Float[Array, "... d"]) -> Float[Array, "... d"]:
+        """`wrap`, for arguments that are known to be good."""
+        if not self.periodic:
+            return x
+        turns = jnp.floor((x - _lift(self.lower, x)) / _lift(self.upper - self.lower, x))
+        circle = np.isin(np.arange(self.dim), self.periodic)
+        moved = x - jax.lax.stop_gradient(turns) * _lift(self.upper - self.lower, x)
+        return jnp.where(_lift(jnp.asarray(circle), x), moved, x)
 
     def __str__(self) -> str:
         if not (is_concrete(self.lower) and is_concrete(self.upper)):
@@ -111,7 +151,8 @@ class Box(eqx.Module):
     def keep(self, axes: tuple[int, ...]) -> "Box":
         """The box of the named coordinates, in that order."""
         index = np.asarray(axes, dtype=int)
-        return Box(self.lower[index], self.upper[index])
+        circles = tuple(i for i, axis in enumerate(index) if axis % self.dim in self.periodic)
+        return Box(self.lower[index], self.upper[index], circles)
 
 
 def _lift(vector: Float[Array, " d"], points: Float[Array, "... d"]) -> Float[Array, "... d"]:

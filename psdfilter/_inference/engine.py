@@ -7,7 +7,7 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from .._checks import Numbers
-from .._statespace.model import Inputs, StateSpaceModel
+from .._statespace.model import Inputs, StateSpaceModel, Trait
 from .ability import Ability, NotOffered
 from .model import AbstractModel
 from .series import Series
@@ -38,12 +38,22 @@ class AbstractEngine(eqx.Module):
     Attributes:
         name: the word by which `learn` takes it.
         abilities: what its models offer, some of them perhaps on a condition of their own.
+        traits: what models may have that it can serve.
     """
 
     name: ClassVar[str]
     abilities: ClassVar[frozenset[Ability]]
     # Nodes are chosen at every step: a state that is not confined needs no box.
     roams: ClassVar[bool] = False
+    # What models may have that the engine knows of.
+    traits: ClassVar[frozenset[Trait]] = frozenset()
+
+    def obstacle(self, ssm: StateSpaceModel, tol: float) -> str | None:
+        """Why the engine cannot serve a model: traits that it does not know, or its own refusal."""
+        unknown = sorted(ssm.traits - self.traits)
+        if unknown:
+            return f"it does not know {' and '.join(unknown)}"
+        return self.refusal(ssm, tol)
 
     @abstractmethod
     def refusal(self, ssm: StateSpaceModel, tol: float) -> str | None:

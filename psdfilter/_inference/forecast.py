@@ -51,6 +51,23 @@ class LastLaw(AbstractLaws):
         del t
         return self.several.density(self.num - 1)
 
+    def regime_density(self, t: int, regime: int) -> AbstractDensity:
+        """Of the last time."""
+        del t
+        return self.several.regime_density(self.num - 1, regime)
+
+    def regimes(self) -> Float[Array, "t k"]:
+        """Of the last time."""
+        return self.several.regimes()[-1:]
+
+    def resultants(self) -> Float[Array, "t d"]:
+        """Of the last time."""
+        return self.several.resultants()[-1:]
+
+    def shortest(self, mass: float) -> Float[Array, "2 t d"]:
+        """Of the last time."""
+        return self.several.shortest(mass)[:, -1:]
+
 
 def forecast(
     model: AbstractModel,

@@ -11,6 +11,10 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from .._checks import Numbers
 from .._density.psd import AbstractDensity
 
+NO_REGIMES = "the model has no regimes: psdfilter.switching makes one that has"
+# Levels at which a shortest interval may start.
+_STARTS = 255
+
 
 class AbstractLaws(eqx.Module):
     """Laws at T times of d coordinates, in user units. Arguments have been checked."""
@@ -38,6 +42,28 @@ class AbstractLaws(eqx.Module):
     def simulation_errors(self) -> Float[Array, "t d"] | None:
         """Standard errors of means that come from draws; None where nothing was drawn."""
         return None
+
+    def regime_density(self, t: int, regime: int) -> AbstractDensity:
+        """The law of x at one time given its regime, if there are regimes."""
+        raise ValueError(NO_REGIMES)
+
+    def regimes(self) -> Float[Array, "t k"]:
+        """Probabilities of the regimes, if there are any."""
+        raise ValueError(NO_REGIMES)
+
+    def resultants(self) -> Float[Array, "t d"]:
+        """Lengths of mean directions, if coordinates are angles."""
+        raise ValueError(
+            "the state has no angles: psdfilter.Box(lower, upper, periodic=...) says which "
+            "coordinates wrap"
+        )
+
+    def shortest(self, mass: float) -> Float[Array, "2 t d"]:
+        """The ends of the shortest interval of this mass, by one in 256 of the levels."""
+        starts = jnp.linspace(0.0, 1.0 - mass, _STARTS + 2)[1:-1]
+        low, high = self.quantiles(starts), self.quantiles(starts + mass)
+        best = jnp.argmin(high - low, axis=0)[None]
+        return jnp.concatenate([jnp.take_along_axis(a, best, axis=0) for a in (low, high)])
 
     def log_mass(self, t: int) -> Float[Array, ""]:
         """log of the exact mass of what the recursion took for mass one; zero in closed forms."""

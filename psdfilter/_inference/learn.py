@@ -32,7 +32,9 @@ def learn(
             "mixture", Gaussians that are split and merged, d <= 6 (`Mixture`);
             "closed", error functions and no quadrature, d <= 2, slower (`Closed`);
             "reference", Algorithm 2 to the letter, for small orders (`Reference`);
-            "free", few Gaussians with free shapes, d <= 2, slower (`Free`).
+            "free", few Gaussians with free shapes, d <= 2, slower (`Free`);
+            "lattice", regimes and angles, d <= 2 (`Lattice`);
+            "branches", linear-Gaussian regimes, any d (`Branches`).
             "auto" chooses, and the report says which and why.
         ys: typical observations (T, p), by which grids are sized; without them the model's own
             simulations, if it can be simulated, or the data of each call.
@@ -60,21 +62,34 @@ def choose_engine(
         return wanted, "asked for"
     for kind in ENGINES.values():
         candidate = kind()
+        if ssm.traits - candidate.traits:
+            continue
         reason = candidate.choice(ssm, tol)
         if reason is not None:
             _refuse(candidate, ssm, tol)
             return candidate, reason
-    raise ValueError("no engine serves this model; a particle filter may")
+    raise ValueError(_nobody(ssm, tol))
+
+
+def _nobody(ssm: StateSpaceModel, tol: float) -> str:
+    """Why, by the engines that know the traits of the model."""
+    causes = [
+        f'"{name}": {kind().refusal(ssm, tol)}'
+        for name, kind in ENGINES.items()
+        if ssm.traits and not ssm.traits - kind.traits
+    ]
+    why = f" ({'; '.join(causes)})" if causes else ""
+    return f"no engine serves this model{why}; a particle filter may"
 
 
 def _refuse(engine: AbstractEngine, ssm: StateSpaceModel, tol: float) -> None:
-    cause = engine.refusal(ssm, tol)
+    cause = engine.obstacle(ssm, tol)
     if cause is None:
         return
     others = [
         f'"{name}"'
         for name, kind in ENGINES.items()
-        if name != engine.name and kind().refusal(ssm, tol) is None
+        if name != engine.name and kind().obstacle(ssm, tol) is None
     ]
     remedy = f". These can: {', '.join(others)}" if others else ""
     raise ValueError(f'engine "{engine.name}" cannot serve this model: {cause}{remedy}')

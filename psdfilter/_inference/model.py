@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from .._density.psd import AbstractDensity
 from .._statespace.model import Inputs, StateSpaceModel
 from .ability import Ability, NoDensity, NotOffered
-from .laws import AbstractLaws
+from .laws import NO_REGIMES, AbstractLaws
 from .report import Report
 from .series import Asked, Series
 from .trace import Ahead, Law, Moved, Observation, Seen, Smoothing, Trace
@@ -100,6 +100,11 @@ class AbstractModel(eqx.Module):
     @abstractmethod
     def density(self, law: Law) -> AbstractDensity:
         """The law as a density in user units."""
+
+    def regimes(self, law: Law) -> Float[Array, " k"]:
+        """Probabilities of the regimes of a law, if there are any."""
+        del law
+        raise ValueError(NO_REGIMES)
 
     @abstractmethod
     def run(self, series: Series, keep: bool) -> Trace:

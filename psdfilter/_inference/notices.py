@@ -4,6 +4,9 @@
 _RAISE = "learn with a smaller tol, or with typical data, learn(..., ys=...)"
 _REMEDIES = {
     "adaptive": "the model asks for more nodes than there are; accept the error, or raise tol",
+    "branches": "the regimes ask for more Gaussians than there are; accept the error, raise tol, "
+    "or ask for more, engine=psdfilter.engines.Branches(order=...)",
+    "lattice": "the model asks for more nodes than there are; accept the error, or raise tol",
     "mixture": "learn with more components, engine=psdfilter.engines.Mixture(order=...)",
 }
 # Mass of Q(u, .) beyond which it is taken for something else than a density.

@@ -57,6 +57,10 @@ class FilterState(eqx.Module):
         """The law of the state as a density, under the model that this is a filter of."""
         return as_model(model).density(self.law)
 
+    def regimes(self, model: AbstractModel) -> Float[Array, " k"]:
+        """Probabilities of the regimes, under the model that this is a filter of."""
+        return as_model(model).regimes(self.law)
+
 
 def init(model: AbstractModel) -> FilterState:
     """The state of an online filter before anything has been seen."""

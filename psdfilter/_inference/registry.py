@@ -2,18 +2,32 @@
 
 from .ability import Ability, NotOffered
 from .adaptive.engine import Adaptive
+from .branches.engine import Branches
 from .closed.engine import Closed, Reference
 from .engine import AbstractEngine
 from .exact.engine import Exact
 from .free.engine import Free
 from .given.engine import Given
+from .lattice.engine import Lattice
 from .mixture.engine import Mixture
 from .model import AbstractModel
 from .nodes.engine import Nodes
 
 # In the order in which "auto" asks them whether they should be chosen.
 ENGINES: dict[str, type[AbstractEngine]] = {
-    kind.name: kind for kind in (Exact, Adaptive, Mixture, Nodes, Closed, Reference, Free, Given)
+    kind.name: kind
+    for kind in (
+        Exact,
+        Adaptive,
+        Mixture,
+        Nodes,
+        Closed,
+        Reference,
+        Free,
+        Given,
+        Branches,
+        Lattice,
+    )
 }
 
 

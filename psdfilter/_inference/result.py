@@ -81,10 +81,29 @@ class AbstractResult(eqx.Module):
         """The q-quantile of every coordinate at every time; a leading axis for several q."""
         return quantiles_of(self.laws, q)
 
-    def interval(self, mass: float = 0.9) -> tuple[Float[Array, "t d"], Float[Array, "t d"]]:
-        """Lower and upper end of the central interval of the given mass."""
-        ends = self.quantile(central_levels(mass))
+    def interval(
+        self, mass: float = 0.9, *, shortest: bool = False
+    ) -> tuple[Float[Array, "t d"], Float[Array, "t d"]]:
+        """Lower and upper end of the interval of the given mass, central or as short as can be.
+
+        Those of angles are around the mean direction, and may reach past the ends of the box.
+        """
+        levels = central_levels(mass)
+        ends = self.laws.shortest(float(mass)) if shortest else self.quantile(levels)
         return ends[0], ends[1]
+
+    @property
+    def regimes(self) -> Float[Array, "t k"]:
+        """Probabilities of the regimes at every time, for models made by `switching`."""
+        return self.laws.regimes()
+
+    @property
+    def resultant(self) -> Float[Array, "t d"]:
+        """|E exp(2 pi i x / period)|: 1 for an angle that is known, 0 if all are alike.
+
+        NaN for coordinates that do not wrap.
+        """
+        return self.laws.resultants()
 
     def cdf(self, x: Numbers) -> Float[Array, "t d"]:
         """P(x_t,l <= x_l) of every coordinate l at every time, for one x (d,) or x (T, d)."""
@@ -96,9 +115,15 @@ class AbstractResult(eqx.Module):
         """E[fn(x_t)] for every t; fn takes one state (d,)."""
         return self.laws.expectations(fn)
 
-    def density(self, t: int) -> AbstractDensity:
-        """The law at index t, a function of x (..., d): never negative, of mass one."""
-        return self.laws.density(checked_index("t", t, self.mean.shape[0]))
+    def density(self, t: int, *, regime: int | None = None) -> AbstractDensity:
+        """The law at index t, a function of x (..., d): never negative, of mass one.
+
+        With a `regime`, the law of x given that regime; regimes[t, k] is how probable that is.
+        """
+        index, laws = checked_index("t", t, self.mean.shape[0]), self.laws
+        if regime is None:
+            return laws.density(index)
+        return laws.regime_density(index, checked_index("regime", regime, laws.regimes().shape[1]))
 
     def modes(self, t: int, *, least: float = 1e-6) -> Float[Array, "k d"]:
         """The local maxima of the density at index t, the highest first, for d = 1 and 2.

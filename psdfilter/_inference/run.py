@@ -85,6 +85,9 @@ class Named(NamedTuple):
     origin: str | None = None
 
 
+NAMELESS = Named()
+
+
 def named(model: AbstractModel, ys: Any, times: Any) -> Named:
     """What the data are called; real times may be those of a data frame."""
     labels = labels_of(ys)
@@ -94,7 +97,7 @@ def named(model: AbstractModel, ys: Any, times: Any) -> Named:
 
 
 def filter_series(
-    model: AbstractModel, series: Series, keep: bool, throw: bool, called: Named = Named()
+    model: AbstractModel, series: Series, keep: bool, throw: bool, called: Named = NAMELESS
 ) -> Posterior:
     """The filter of a series that has been checked."""
     sized = model.sized(series)

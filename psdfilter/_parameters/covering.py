@@ -30,7 +30,7 @@ def covering_ssm(build: Build, thetas: Sequence[Theta]) -> list[StateSpaceModel]
         return ssms
     lower = jnp.min(jnp.stack([s.state_box.lower for s in ssms]), axis=0)
     upper = jnp.max(jnp.stack([s.state_box.upper for s in ssms]), axis=0)
-    box = Box(lower, upper)
+    box = Box(lower, upper, ssms[0].state_box.periodic)
     return [eqx.tree_at(lambda s: s.state_box, ssm, box) for ssm in ssms]
 
 

@@ -1,6 +1,6 @@
 """Models in the form that other libraries take them: f, h, Q, R or matrices."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import jax
@@ -12,6 +12,7 @@ from .._density.blocks import GaussianBlocks
 from .._density.box import Box, as_box
 from .._density.moments import moments
 from .._density.psd import AbstractDensity
+from .angles import as_turns, turns_of
 from .boxes import gaussian_box, simulated_or_prior_box
 from .functions import (
     AbstractFunction,
@@ -58,6 +59,7 @@ def additive_gaussian(
     sample_observation: Callable[..., Numbers] | None = None,
     inputs: Inputs = None,
     first_y: Numbers | None = None,
+    wrap: Sequence[bool | float | None] | None = None,
 ) -> StateSpaceModel:
     """x' = f(u) + N(0, Q),  y = h(x) + N(0, R),  x_0 ~ N(m0, P0).
 
@@ -81,6 +83,9 @@ def additive_gaussian(
         sample_observation: key, x -> y, for one that can be simulated.
         inputs: one typical row of inputs, for choosing the box of a model that takes them.
         first_y: what `last_y` is before the first observation, for functions that take it.
+        wrap: for each coordinate of y, True if it is an angle in radians, its period (360.0) if it
+            is one in other units, else False. Residuals then go the shortest way round, and it
+            does not matter by how many turns y and h(x) differ.
     """
     if not callable(f):
         raise ValueError(f"f must be a function, got {type(f).__name__}")
@@ -96,11 +101,15 @@ def additive_gaussian(
     prior = as_noise("P0", P0, dim, singular=True)
     move = as_function(f)
     if log_observation is None:
-        see, seen_noise, parts = _additive_sensor(h, R, mean, inputs)
+        see, seen_noise, parts = _additive_sensor(h, R, mean, inputs, wrap)
     else:
         see, seen_noise = no_sensor("h and R", h, R), None
         parts = {"log_observation": log_observation, "sample_observation": sample_observation}
+        if wrap is not None:
+            raise ValueError("wrap is for h and R: a log_observation wraps by itself")
     box, bounded = _box_for(state_box, GaussianPrior(mean, prior), move, noise, inputs)
+    if state_box is not None:
+        noise, prior = _on_circles(box, noise), _on_circles(box, prior)
     width = None if seen_noise is None else seen_noise.covariance.shape[0]
     return StateSpaceModel(
         log_prior=GaussianPrior(mean, prior),
@@ -118,6 +127,7 @@ def additive_gaussian(
             prior.matrix(),
             boxed=state_box is not None,
             bounded=bounded,
+            turns=None if seen_noise is None else seen_noise.turns,
         ),
         **_transition_parts(move, noise),
         **parts,
@@ -143,16 +153,30 @@ def _box_for(
 
 
 def _additive_sensor(
-    h: Callable[..., Numbers] | None, R: Numbers | None, mean: Array, inputs: Inputs
+    h: Callable[..., Numbers] | None,
+    R: Numbers | None,
+    mean: Array,
+    inputs: Inputs,
+    wrap: Sequence[bool | float | None] | None,
 ) -> tuple[AbstractFunction, Noise, dict[str, Any]]:
     """h, R, and what a `StateSpaceModel` takes of them."""
     if h is None or R is None:
         raise ValueError("h and R must be given, or log_observation instead of both")
     if not callable(h):
         raise ValueError(f"h must be a function, got {type(h).__name__}")
-    noise = as_noise("R", R, _check_map("h", h, mean, None, inputs))
+    num = _check_map("h", h, mean, None, inputs)
+    noise = as_noise("R", R, num)
+    if wrap is not None:
+        noise = Noise(noise.covariance, as_turns("wrap", wrap, num, noise.variances))
     see = as_function(h)
     return see, noise, observation_parts(see, noise)
+
+
+def _on_circles(box: Box, noise: Noise) -> Noise:
+    """Noise of a state whose periodic coordinates wrap."""
+    if not box.periodic:
+        return noise
+    return Noise(noise.covariance, turns_of(box.upper - box.lower, box.periodic, noise.variances))
 
 
 def linear_gaussian(

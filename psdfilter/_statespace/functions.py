@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, PyTree
 
 from .._checks import Numbers
 from .._density.psd import AbstractDensity
+from .angles import Turns
 from .noise import Noise, log_normal
 from .sameness import Same
 
@@ -274,7 +275,12 @@ class GaussianTransitionAxis(AbstractAround):
         self, i: int, u: Array, x_i: Array, t: Time = None, inputs: Inputs = None
     ) -> Array:
         """At one pair."""
-        return log_normal(x_i - self.mean(u, t, inputs)[i], self.noise.covariance[i])
+        residual = x_i - self.mean(u, t, inputs)[i]
+        turns, variance = self.noise.turns, self.noise.covariance[i]
+        if turns is None or i not in turns.axes:
+            return log_normal(residual, variance)
+        single = Turns(turns.periods[i : i + 1], (0,), turns.count)
+        return Noise(variance[None], single).log_density(residual[None])
 
 
 class GaussianObservation(AbstractAround):
@@ -295,8 +301,9 @@ class GaussianSampler(AbstractAround):
     noise: Noise
 
     def __call__(self, key: Array, x: Array, t: Time = None, inputs: Inputs = None) -> Array:
-        """One draw."""
-        return self.mean(x, t, inputs) + self.noise.draw(key)
+        """One draw; angles within half a turn of zero."""
+        drawn = self.mean(x, t, inputs) + self.noise.draw(key)
+        return drawn if self.noise.turns is None else self.noise.turns.nearest(drawn)
 
 
 class GaussianPrior(AbstractFunction):

@@ -1,6 +1,7 @@
 """State-space models: a prior, a transition and an observation density on a box."""
 
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Any
 
 import equinox as eqx
@@ -12,6 +13,7 @@ from jaxtyping import Array, Float
 from .._checks import Numbers
 from .._density.box import Box, as_box
 from .._density.psd import AbstractDensity
+from .angles import Turns
 from .coordinates import AbstractAxis, Coordinates, Real, as_support
 from .from_laws import Given, parts_of
 from .functions import (
@@ -62,6 +64,7 @@ class AdditiveGaussian(eqx.Module):
     Attributes:
         boxed: the state was said to live on a box, rather than on R^d.
         bounded: a box is known, if only by simulation.
+        turns: coordinates of y that are angles.
     """
 
     f: AbstractFunction
@@ -72,6 +75,31 @@ class AdditiveGaussian(eqx.Module):
     P0: Float[Array, "d d"]
     boxed: bool = eqx.field(static=True, default=False)
     bounded: bool = eqx.field(static=True, default=True)
+    turns: Turns | None = None
+
+
+class Trait(StrEnum):
+    """What a model may have that not every engine can serve, in the words of a refusal."""
+
+    REGIMES = "regimes"
+    PERIODIC = "a state_box with periodic axes"
+
+
+class Regimes(eqx.Module):
+    """k_0 ~ initial,  k_t | k_{t-1}, x_{t-1} = u ~ row k_{t-1} of P(u); a model for each k.
+
+    The regime moves first, then the state by the dynamics of the new regime, and the observation
+    comes from the sensor of the new regime.
+    """
+
+    models: "tuple[StateSpaceModel, ...]"
+    P: AbstractFunction  # u -> (K, K), rows of sum one
+    initial: Float[Array, " k"]
+
+    @property
+    def num(self) -> int:
+        """Their number, K."""
+        return len(self.models)
 
 
 class StateSpaceModel(eqx.Module):
@@ -113,6 +141,8 @@ class StateSpaceModel(eqx.Module):
         step: the longest time of one transition; longer ones are composed of several.
         seen_axis: coordinates without walls of a scalar y that is confined.
         reach_box: if not `boxed`, a box beyond which there is nothing, tails included.
+        regimes: models between which a hidden Markov chain switches (`switching`); the functions
+            above then cannot be called.
     """
 
     log_prior: AbstractFunction = eqx.field(converter=as_function)
@@ -135,6 +165,7 @@ class StateSpaceModel(eqx.Module):
     varying: VaryingLinear | None = None
     seen_axis: AbstractAxis | None = None
     step: float | None = eqx.field(static=True, default=None)
+    regimes: Regimes | None = None
 
     def __check_init__(self):
         for name in ("log_prior", "log_transition", "log_observation"):
@@ -265,6 +296,12 @@ class StateSpaceModel(eqx.Module):
         return self.observation_box is not None or (
             self.sample_observation is not None and not self.vectorized
         )
+
+    @property
+    def traits(self) -> frozenset[Trait]:
+        """What an engine has to know of to serve the model."""
+        found = {Trait.REGIMES} if self.regimes is not None else set()
+        return frozenset(found | ({Trait.PERIODIC} if self.state_box.periodic else set()))
 
     @property
     def is_time_varying(self) -> bool:

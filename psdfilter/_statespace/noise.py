@@ -8,14 +8,20 @@ from jaxtyping import Array, Float
 
 from .._checks import Numbers, as_floats, is_concrete
 from .._gaussian.linalg import psd_root
+from .angles import Turns
 
 _LOG_2PI = float(np.log(2 * np.pi))
 
 
 class Noise(eqx.Module):
-    """N(0, covariance): a vector of variances if the coordinates are independent, else a matrix."""
+    """N(0, covariance): a vector of variances if the coordinates are independent, else a matrix.
+
+    With `turns`, coordinates that wrap are known up to whole turns, and densities are sums over
+    them.
+    """
 
     covariance: Float[Array, " d"] | Float[Array, "d d"]
+    turns: Turns | None = None
 
     @property
     def is_diagonal(self) -> bool:
@@ -33,6 +39,8 @@ class Noise(eqx.Module):
 
     def log_density(self, residual: Float[Array, " d"]) -> Float[Array, ""]:
         """log N(residual; 0, covariance)."""
+        if self.turns is not None:
+            return self.turns.log_sum(Noise(self.covariance).log_density, residual)
         if self.is_diagonal:
             return jnp.sum(log_normal(residual, self.covariance))
         chol = jnp.linalg.cholesky(self.covariance)
@@ -52,12 +60,20 @@ class Noise(eqx.Module):
         seen = ~jnp.isnan(y)
         residual = jnp.where(seen, jnp.where(seen, y, 0.0) - mean, 0.0)
         if self.is_diagonal:
-            masked = Noise(jnp.where(seen, self.covariance, 1.0))
+            masked = Noise(jnp.where(seen, self.covariance, 1.0), self.turns)
         else:
             both = seen[:, None] & seen[None, :]
-            masked = Noise(jnp.where(both, self.covariance, jnp.eye(y.size)))
+            masked = Noise(jnp.where(both, self.covariance, jnp.eye(y.size)), self.turns)
         missing = y.size - jnp.sum(seen).astype(residual.dtype)
+        if self.turns is not None:
+            # Turns of what is missing are none: its density is one, with its own share given back.
+            fixed = self.turns.log_sum(masked._flat, residual, seen)
+            return fixed + 0.5 * missing * _LOG_2PI
         return masked.log_density(residual) + 0.5 * missing * _LOG_2PI
+
+    def _flat(self, residual: Float[Array, " d"]) -> Float[Array, ""]:
+        """`log_density` on the line."""
+        return Noise(self.covariance).log_density(residual)
 
     def draw(self, key: Array, num: int | None = None) -> Float[Array, "*n d"]:
         """Samples, (d,) or (num, d)."""

@@ -45,7 +45,7 @@ _INFERENCE = "_inference"
 SCHEMAS = {
     schema.kind: schema
     for schema in (
-        _schema("box", "_density.box", "Box", "lower", "upper"),
+        _schema("box", "_density.box", "Box", "lower", "upper", "periodic", version=2),
         _schema("grid", "_density.anchors", "TensorGrid", "axes"),
         _schema(
             "psd", "_density.psd", "GaussianPSD", "anchors", "factor", "precision", "log_scale"
@@ -282,6 +282,34 @@ SCHEMAS = {
             "fit_errors", "report",
         ),
         _schema("free law", f"{_INFERENCE}.free.model", "FreeLaw", "law", "log_kept"),
+        _schema("lattice plan", f"{_INFERENCE}.lattice.plan", "Plan", "num", "eps", "sensors"),
+        _schema("lattice space", f"{_INFERENCE}.lattice.space", "Space", "lower", "upper", "kinds"),
+        _schema(
+            "lattice model", f"{_INFERENCE}.lattice.model", "LatticeModel",
+            "ssm", "space", "plan", "report",
+        ),
+        _schema(
+            "lattice", f"{_INFERENCE}.lattice.step", "Lattice",
+            "lower", "upper", "log_masses", "relative", "log_predicted",
+        ),
+        _schema("sensors of a time", f"{_INFERENCE}.lattice.step", "Sensed", "ys", "rows"),
+        _schema(
+            "before a lattice", f"{_INFERENCE}.lattice.step", "Before",
+            "is_prior", "lattice", "log_initial", "t", "row",
+        ),
+        _schema(
+            "lattice law", f"{_INFERENCE}.lattice.run", "Law",
+            "before", "seen", "now", "log_norm", "error", "log_kept",
+        ),
+        _schema("branch sizes", f"{_INFERENCE}.branches.run", "Sizes", "order", "prune"),
+        _schema(
+            "branch model", f"{_INFERENCE}.branches.model", "BranchModel",
+            "ssm", "sizes", "fixed", "report",
+        ),
+        _schema(
+            "branch law", f"{_INFERENCE}.branches.step", "Law",
+            "fine", "coarse", "lost", "exact", "error",
+        ),
         _schema(
             "filter state", f"{_INFERENCE}.online", "FilterState",
             "law", "log_likelihood", "step", "code", "error",
@@ -293,11 +321,14 @@ SCHEMAS = {
 KINDS = (
     "box", "grid", "psd", "product psd", "generalized psd", "pairwise psd", "blocks",
     "filter state", "adaptive model", "plane model", "model on nodes", "closed model",
-    "exact model", "linearized mixture", "sensor mixture", "free model",
+    "exact model", "linearized mixture", "sensor mixture", "free model", "lattice model",
+    "branch model",
 )  # fmt: skip
 
 # (kind, version in a file) -> what makes the parts of the next version.
-UPGRADES: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {}
+UPGRADES: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
+    ("box", 1): lambda parts: {**parts, "periodic": ()},
+}
 
 _BY_CLASS = {(f"psdfilter.{s.place[0]}", s.place[1]): s for s in SCHEMAS.values()}
 

@@ -73,7 +73,30 @@ def swing():
     )
 
 
+@cache
+def two_levels():
+    """A random walk with two sizes of steps."""
+    calm, wild = (psd.linear_gaussian(0.9, q, 1.0, 0.5, 0.0, 1.0) for q in (0.1, 1.0))
+    return psd.switching([calm, wild], [[0.9, 0.1], [0.3, 0.7]])
+
+
+@cache
+def compass():
+    """A heading that turns, seen by a compass."""
+    return psd.additive_gaussian(
+        lambda x: x + 0.5,
+        lambda x: x,
+        0.04,
+        0.1,
+        -1.0,
+        0.1,
+        state_box=psd.Box(-np.pi, np.pi, periodic=0),
+        wrap=[True],
+    )
+
+
 _SEEN = (0.2, 0.5, 0.1, 0.6, 0.3)
+_TURNS = (-0.6, 0.1, 0.5, 0.9, 1.6)
 _COUNTS = (1.0, 2.0, 0.0, 1.0, 3.0)
 
 CASES = {
@@ -88,6 +111,9 @@ CASES = {
     "exact plane": Case(plane, "exact", 1e-3, _SEEN),
     "mixture of sensors": Case(counted, psd.engines.Mixture(order=8), 1e-2, _COUNTS),
     "linearised mixture": Case(bent, psd.engines.Mixture(order=8), 1e-2, _SEEN),
+    "lattice of regimes": Case(two_levels, "lattice", 1e-2, _SEEN, accuracy=1e-5),
+    "lattice on a circle": Case(compass, "lattice", 1e-2, _TURNS, accuracy=1e-5, slow=True),
+    "branches": Case(two_levels, "branches", 2e-1, _SEEN),
     "free": Case(sine, "free", 1e-1, _SEEN, accuracy=1e-4, slow=True),
 }
 

@@ -129,7 +129,8 @@ def parts_of(ssm: StateSpaceModel) -> Parts:
         if form.h is None or form.R is None:
             return Parts(None, None, ssm.log_observation, start, moved, None)
         p = form.R.shape[0]
-        sensor = Sensor(form.h, jnp.zeros((p, 1)), jnp.zeros(p), _noise(form.R))
+        noise = Noise(_noise(form.R).covariance, form.turns)
+        sensor = Sensor(form.h, jnp.zeros((p, 1)), jnp.zeros(p), noise)
         return Parts(None, None, None, start, moved, sensor)
     if isinstance(form, LinearGaussian):
         moved = Gaussian1D(None, form.F[0, 0], form.b[0], form.Q[0, 0])

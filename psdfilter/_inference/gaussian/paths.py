@@ -51,7 +51,7 @@ class Backward(NamedTuple):
     last: Float[Array, "b d d"]
 
 
-def _reverse(S: Float[Array, "d d"], dynamics: Dynamics) -> Reverse:
+def reverse_of(S: Float[Array, "d d"], dynamics: Dynamics) -> Reverse:
     F, _, Q = dynamics
     ahead = move_covariance(S, F, Q)
     roots = Roots.of(ahead)
@@ -66,7 +66,7 @@ def _reverse(S: Float[Array, "d d"], dynamics: Dynamics) -> Reverse:
     )
 
 
-def _weigh(back: Reverse, residual: Float[Array, "k d"]) -> Float[Array, " k"]:
+def weigh(back: Reverse, residual: Float[Array, "k d"]) -> Float[Array, " k"]:
     """log N(residual; 0, F S F' + Q) up to a constant, -inf outside of the range."""
     z = residual @ back.ahead.inverse
     off = (residual - z @ back.ahead.root.T) / back.scale[None, :]
@@ -109,12 +109,12 @@ def draw_linear(
         hop_dynamics = _compound(dynamics, hop)
         F, b, _ = hop_dynamics
         if reverse is None:
-            reverse = jax.vmap(lambda S: _reverse(S, hop_dynamics))(bank.covariances)
+            reverse = jax.vmap(lambda S: reverse_of(S, hop_dynamics))(bank.covariances)
         ahead = bank.means @ F.T + b[None, None, :]
 
         def one(x: Float[Array, " d"], draw_key: PRNGKeyArray) -> Drawn:
             residual = x[None, None, :] - ahead
-            logs = bank.log_sizes + jax.vmap(_weigh)(reverse, residual)
+            logs = bank.log_sizes + jax.vmap(weigh)(reverse, residual)
             means = bank.means + jnp.einsum("bde,bke->bkd", reverse.gain, residual)
             drawn = _draw(logs, means, reverse.covariance, reverse.root, layout, draw_key)
             # Several observations at one time are of one state.

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from scipy import special
 
 from ..._checks import as_count, is_traced
 from ..._statespace.model import AdditiveGaussian, LinearGaussian, StateSpaceModel
@@ -47,9 +48,10 @@ class Mixture(AbstractEngine):
 
     def refusal(self, ssm: StateSpaceModel, tol: float) -> str | None:
         """No Gaussian noise, too many coordinates, or a prior that is no mixture."""
-        del tol
         structure = ssm.structure
         if isinstance(structure, AdditiveGaussian):
+            if (wide := _wide_angle(structure, tol)) is not None:
+                return wide
             if ssm.dim <= MAX_LINEARIZED:
                 return None
             return (
@@ -152,3 +154,18 @@ class Mixture(AbstractEngine):
         del model, series
         assert trace.errors is not None
         return jnp.cumsum(trace.errors)
+
+
+def _wide_angle(structure: AdditiveGaussian, tol: float) -> str | None:
+    """Linearised sensors see angles by the shortest way only; why that is not enough, if so."""
+    turns = structure.turns
+    if turns is None or is_traced((structure.R, turns)):
+        return None
+    for axis in turns.axes:
+        sd = float(np.sqrt(structure.R[axis, axis]))
+        if special.erfc(float(turns.periods[axis]) / (2 * np.sqrt(2) * sd)) > 0.1 * tol:
+            return (
+                f"coordinate {axis} of y is an angle whose noise, of standard deviation {sd:.3g}, "
+                "reaches half round: more turns than one count"
+            )
+    return None

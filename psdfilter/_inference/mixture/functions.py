@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._statespace.angles import Turns
 from ..._statespace.functions import AbstractFunction, Inputs, Time, as_vector, call
 
 
@@ -13,14 +15,21 @@ class Functions(NamedTuple):
 
     f: AbstractFunction
     h: AbstractFunction
+    turns: Turns | None = None  # coordinates of h that are angles
 
     def moving(self, t: Time, row: Inputs) -> Callable[[Array], Array]:
         """u -> f(u) at this time."""
         return lambda u: as_vector(call(self.f, u, t=t, inputs=row))
 
-    def seeing(self, t: Time, row: Inputs) -> Callable[[Array], Array]:
-        """x -> h(x) at this time."""
-        return lambda x: as_vector(call(self.h, x, t=t, inputs=row))
+    def seeing(self, t: Time, row: Inputs, near: Array | None = None) -> Callable[[Array], Array]:
+        """x -> h(x) at this time; angles by whole turns as close to `near` as can be."""
+        turns = self.turns
+        if turns is None or near is None:
+            return lambda x: as_vector(call(self.h, x, t=t, inputs=row))
+        middle = jnp.where(jnp.isfinite(near), near, 0.0)
+        return lambda x: (
+            middle + turns.nearest(as_vector(call(self.h, x, t=t, inputs=row)) - middle)
+        )
 
 
 class Noises(NamedTuple):

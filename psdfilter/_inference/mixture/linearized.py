@@ -89,7 +89,7 @@ class LinearizedModel(AbstractMixtureModel):
     def functions(self) -> Functions:
         """f and h."""
         assert self.structure.h is not None
-        return Functions(self.structure.f, self.structure.h)
+        return Functions(self.structure.f, self.structure.h, self.structure.turns)
 
     @property
     def noises(self) -> Noises:
@@ -220,7 +220,7 @@ def _run(
         mixture, error, loss = _move_hops(
             mixture, noises, (t, hops, row), functions, effort, series.regular
         )
-        out = observe(mixture, functions.seeing(t, row), noises.R, y, effort)
+        out = observe(mixture, functions.seeing(t, row, y), noises.R, y, effort)
         record = Record(out.log_mass, error + out.error, loss + out.loss, out.seen, out.code)
         law = as_bank(out.mixture) if keep else None
         return out.mixture, (law, record, moments(out.mixture))
@@ -260,7 +260,7 @@ def _update(
     functions: Functions,
     effort: Effort,
 ) -> tuple[Bank, Seen]:
-    out = observe(as_mixture(bank), functions.seeing(*at), noises.R, y, effort)
+    out = observe(as_mixture(bank), functions.seeing(*at, y), noises.R, y, effort)
     return as_bank(out.mixture), Seen(out.log_mass, out.error + out.loss, out.seen, out.code)
 
 
@@ -282,7 +282,9 @@ def _seen_banks(
     def one(at: tuple[Bank, Array, Inputs]) -> Bank:
         law, t, row = at
         mixture = as_mixture(law)
-        h, roots = functions.seeing(t, row), roots_of(mixture)
+        heaviest = mixture.means[jnp.argmax(mixture.log_weights)]
+        h = functions.seeing(t, row, functions.seeing(t, row)(heaviest))
+        roots = roots_of(mixture)
         out = jax.vmap(lambda m, L: push(expand(h, m, L), noises.R))(mixture.means, roots)
         return as_bank(Mixture(mixture.log_weights, out.mean, out.covariance))
 
