@@ -32,6 +32,7 @@ from ._density.soundness import check as check
 from ._inference.forecast import forecast as forecast
 from ._inference.given.learned import learned as learned
 from ._inference.learn import learn as learn
+from ._inference.many import PosteriorBatch as PosteriorBatch
 from ._inference.online import FilterState as FilterState
 from ._inference.online import init as init
 from ._inference.online import predict as predict

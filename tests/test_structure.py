@@ -11,6 +11,7 @@ ROOT = Path(psdfilter.__file__).parent
 ROOMS = [
     "_results", "_checks", "_gaussian", "_density", "densities", "_learning", "fitting",
     "_statespace", "systems", "_inference", "engines", "_parameters", "parameters", "plot", "io",
+    "fleet", "cli",
 ]  # fmt: skip
 # Within `_inference`: what engines are made of, the engines, what knows them all, the drivers.
 FLOORS = [
@@ -25,6 +26,7 @@ FLOORS = [
         "quadrature",
         "notices",
         "peaks",
+        "buckets",
     ],
     ["model", "result"],
     ["engine", "sizing"],
@@ -32,7 +34,8 @@ FLOORS = [
     ["nodes", "gaussian", "certificate"],
     ["adaptive", "closed", "exact", "mixture", "free", "given"],
     ["registry"],
-    ["posterior", "learn"],
+    ["batch", "posterior", "learn"],
+    ["many"],
     ["run", "online", "forecast"],
     ["smooth"],
 ]

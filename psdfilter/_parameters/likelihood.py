@@ -19,11 +19,11 @@ from .._inference.posterior import Posterior
 from .._inference.registry import require
 from .._inference.report import Report
 from .._inference.run import run_filter
-from .._inference.series import as_series
+from .._inference.series import are_several, as_series, each_of
 from .._statespace.model import Inputs, StateSpaceModel
 from .core import Build, Core
 from .covering import covering_ssm
-from .stacking import are_several, stack_series
+from .stacking import stack_series
 from .theta import Theta, as_theta, names_of
 
 # Mean error of a step above which a likelihood says nothing.
@@ -161,15 +161,7 @@ class Settings:
         inputs, times = self.keywords["inputs"], self.keywords["times"]
         if not self.several:
             return [(self.ys, inputs, times)]
-        for name, value in (("inputs", inputs), ("times", times)):
-            if value is not None and not (
-                isinstance(value, list | tuple) and len(value) == len(self.ys)
-            ):
-                raise ValueError(
-                    f"{name} must be a list with one entry for each of {len(self.ys)} series"
-                )
-        count = len(self.ys)
-        return list(zip(self.ys, inputs or [None] * count, times or [None] * count, strict=True))
+        return each_of(self.ys, inputs, times)
 
     @property
     def num_observed(self) -> int:

@@ -16,6 +16,7 @@ from ..engine import Task
 from ..laws import AbstractLaws
 from ..model import AbstractModel
 from ..nodes.engine import Nodes
+from ..nodes.learn import LEAST_TOL
 from ..nodes.model import NodesModel
 from ..report import Report
 from ..series import Series, is_partly
@@ -84,6 +85,20 @@ class AbstractAdaptive(AbstractModel):
                 return Nodes().learn(Task(ssm, tol, reason="series that are traced"))
 
         return remembered(self, NodesModel, make)
+
+    def batched(self) -> NodesModel | None:
+        """The model on a fixed plan, if its functions can be traced."""
+        return None if self.ssm.vectorized else self.fixed()
+
+    def finer(self) -> NodesModel:
+        """The same on a plan with a thirtieth of the tolerance, for series that are not typical."""
+        ssm, tol = self.ssm, max(self.report.tol / 30, LEAST_TOL)
+
+        def make() -> NodesModel:
+            with jax.ensure_compile_time_eval():
+                return Nodes().learn(Task(ssm, tol, reason="series that are not typical"))
+
+        return remembered(self, "finer", make)
 
     def sized(self, series: Series) -> AbstractModel:
         """Itself; the model on a fixed plan for a traced series, and for gaps by quadrature."""

@@ -168,6 +168,19 @@ class NodesModel(AbstractModel):
         """The filter of a series."""
         return trace_on_nodes(self.filled, series, keep)
 
+    def batched(self) -> "NodesModel | None":
+        """Itself, unless its functions are NumPy's."""
+        return None if self.filled.ssm.vectorized else self
+
+    def watched(self, series: Series, keep: bool) -> Trace:
+        """The filter of a series, with an estimate of what each step adds to the error."""
+        return trace_on_nodes(self.filled, series, keep, True)
+
+    def cut(self, trace: Trace, num: int) -> Trace:
+        """Whatever is stacked has rows."""
+        rows = jax.tree.map(lambda a: a[:num], trace._replace(last=None))
+        return rows._replace(last=NodesLaw(rows.laws.densities[-1]))
+
     def filtered(self, series: Series, trace: Trace) -> FilteredLaws:
         """p(x_t | y_1 ... y_t)."""
         return FilteredLaws(self.filled, series, trace.laws, trace.seen, trace.log_kept)

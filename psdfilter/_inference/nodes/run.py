@@ -12,7 +12,7 @@ from .laws import moments_from_features
 from .online import NodesLaw
 from .recursion import BATCHED_CHUNK, CHUNK, Filtered, filter_steps
 from .stacked import stacked_squares
-from .workspace import Stepper, stepper_of
+from .workspace import Stepper, stepper_of, watched_stepper_of
 
 Moments = tuple[Float[Array, "t d"], Float[Array, "t d d"]]
 
@@ -30,7 +30,7 @@ def _run(
 
 
 def run_on_nodes(
-    filled: Filled, series: Series, keep: bool
+    filled: Filled, series: Series, keep: bool, watched: bool = False
 ) -> tuple[Float[Array, " n"], Filtered, Moments, Tabulated]:
     """The last density, all steps, means and covariances; and the tables of a NumPy model."""
     host, stacked = tabulate(filled, series), None
@@ -39,14 +39,14 @@ def run_on_nodes(
     # JAX has no public way to ask whether `vmap` is at work; a wrong guess costs time only.
     batched = type(series.ys).__name__ == "BatchTracer"
     options = (keep, BATCHED_CHUNK if batched else CHUNK)
-    stepper = stepper_of(filled)
+    stepper = watched_stepper_of(filled) if watched else stepper_of(filled)
     out = call_compiled(_run, stepper, series, host, stacked, options=options)
     return *out, host
 
 
-def trace_on_nodes(filled: Filled, series: Series, keep: bool) -> Trace:
-    """The filter of a series."""
-    last, out, (mean, covariance), host = run_on_nodes(filled, series, keep)
+def trace_on_nodes(filled: Filled, series: Series, keep: bool, watched: bool = False) -> Trace:
+    """The filter of a series; `watched`: with an estimate of the error of each step."""
+    last, out, (mean, covariance), host = run_on_nodes(filled, series, keep, watched)
     steps, kept = out.outs, None
     if keep:
         assert out.sources is not None
@@ -60,7 +60,7 @@ def trace_on_nodes(filled: Filled, series: Series, keep: bool) -> Trace:
         seen=steps.seen,
         log_kept=steps.log_kept,
         log_normalizers=normalizers,
-        errors=None,
+        errors=None if out.moved is None else out.errors + out.moved,
         last=NodesLaw(last),
         laws=kept,
     )
