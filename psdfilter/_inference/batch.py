@@ -72,15 +72,21 @@ def judge(trace: Trace, lengths: Sequence[int], tol: float) -> Judged:
     codes = np.asarray(trace.codes)[: len(lengths)]
     inside = np.arange(codes.shape[1])[None, :] < np.asarray(lengths)[:, None]
     codes = np.where(inside, codes, _results.OK)
-    at = np.argmax(codes != _results.OK, axis=1)
-    first = codes[np.arange(len(codes)), at]
-    errors = np.zeros(len(codes))
+    errors = np.zeros(codes.shape)
     if trace.errors is not None:
         steps = np.asarray(trace.errors)[: len(lengths)]
-        errors = np.max(np.where(inside, steps, 0.0), axis=1, initial=0.0)
-        errors = np.where(np.isnan(errors), np.inf, errors)
-    first = np.where((first == _results.OK) & (errors > tol), _results.UNRESOLVED, first)
-    return Judged(first, errors)
+        errors = np.where(inside, np.where(np.isnan(steps), np.inf, steps), 0.0)
+    # A plan has a tolerance of its own: what counts is the one that was asked for.
+    codes = np.asarray(held_to(codes, errors, tol))
+    at = np.argmax(codes != _results.OK, axis=1)
+    return Judged(codes[np.arange(len(codes)), at], np.max(errors, axis=1, initial=0.0))
+
+
+def held_to(codes: Array, errors: Array, tol: float) -> Array:
+    """Codes of steps, of which those are unresolved that miss this tolerance."""
+    plain = (codes == _results.OK) | (codes == _results.UNRESOLVED)
+    missed = jnp.where(errors <= tol, _results.OK, _results.UNRESOLVED)
+    return jnp.where(plain, missed, codes)
 
 
 def to_redo(model: AbstractModel, plan: AbstractModel, judged: Judged) -> np.ndarray:

@@ -6,7 +6,7 @@ from .._checks import Numbers, as_count, is_concrete
 from .._statespace.model import Inputs
 from .ability import Ability
 from .model import AbstractModel
-from .posterior import Smoothed
+from .posterior import Posterior, Smoothed
 from .registry import require
 from .run import checked_keep, filter_series, series_for
 from .trace import Moments
@@ -51,6 +51,10 @@ def run_smoother(
         lag = as_count("lag", lag)
         if is_concrete(series.hops) and np.any(np.asarray(series.hops)[1:] == 0):
             require(model, Ability.LAG_OF_SENSORS)
-    post = filter_series(model, series, laws, throw)
-    out = post.model.smooth(series, post.trace, lag, laws)
+    return smooth_posterior(filter_series(model, series, laws, throw), lag, laws)
+
+
+def smooth_posterior(post: Posterior, lag: int | None, laws: bool) -> Smoothed:
+    """The smoother after a filter that has been run."""
+    out = post.model.smooth(post.series, post.trace, lag, laws)
     return Smoothed(post, Moments(out.mean, out.covariance), out.laws, out.method, lag)

@@ -123,6 +123,8 @@ _watch = eqx.filter_jit(Watch.of)
 
 def watched_stepper_of(filled: Filled) -> Stepper:
     """The stepper that estimates the errors of its steps; made once, of a model written in JAX."""
+    if is_traced(filled.prior_root) or is_traced(filled.plan.nodes):
+        return replace(Stepper.of(filled), watch=Watch.of(filled))
 
     def make() -> Stepper:
         with jax.ensure_compile_time_eval():
