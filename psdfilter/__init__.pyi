@@ -65,6 +65,7 @@ from ._statespace.adapters import additive_gaussian as additive_gaussian
 from ._statespace.adapters import linear_gaussian as linear_gaussian
 from ._statespace.black_box import from_particles as from_particles
 from ._statespace.model import StateSpaceModel as StateSpaceModel
+from .fleet import OnlineFleet as OnlineFleet
 from .fleet import run_fleet as run_fleet
 from .io import load as load
 from .io import save as save

@@ -108,6 +108,18 @@ class AbstractModel(eqx.Module):
         """`run` with `errors` in its trace, as cheap as they come; for models of batches."""
         return self.run(series, keep)
 
+    def settled(self, law: Law) -> Law:
+        """The law as `tick` carries it on, without what single steps remember."""
+        return law
+
+    def tick(
+        self, law: Law, y: Observation, step: Int[Array, ""], row: Inputs
+    ) -> tuple[Law, Moved, Seen]:
+        """One transition and one observation, with errors as `watched` estimates them."""
+        law, moved = self.predict(law, step, row)
+        law, seen = self.update(law, y, step, row)
+        return law, moved, seen
+
     def cut(self, trace: Trace, num: int) -> Trace:
         """The trace of the first `num` rows, of one that has kept its laws."""
         raise ValueError(f'engine "{self.engine}" has no traces of batches, got {num} rows')

@@ -1,7 +1,7 @@
 """The likelihood as a function of theta, on a plan that is chosen once and then frozen."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -23,6 +23,7 @@ from .._inference.series import are_several, as_series, each_of
 from .._statespace.model import Inputs, StateSpaceModel
 from .core import Build, Core
 from .covering import covering_ssm
+from .pooling import PIECE, PooledCore, hand_out, in_pieces
 from .stacking import stack_series
 from .theta import Theta, as_theta, names_of
 
@@ -35,12 +36,12 @@ class PlanWarning(UserWarning):
 
 
 @eqx.filter_jit
-def _increments(core: Core, theta: Theta) -> list[Float[Array, " t"]]:
+def _increments(core: Core | PooledCore, theta: Theta) -> list[Float[Array, " t"]]:
     return core.increments(theta)
 
 
 @eqx.filter_jit
-def _run(core: Core, theta: Theta) -> tuple[Float[Array, ""], PlanCheck, PyTree]:
+def _run(core: Core | PooledCore, theta: Theta) -> tuple[Float[Array, ""], PlanCheck, PyTree]:
     return core.run(theta)
 
 
@@ -52,7 +53,7 @@ class Likelihood(eqx.Module):
     `jax.grad`, `jax.hessian`, `jax.vmap` and samplers work on it.
     """
 
-    core: Core
+    core: Core | PooledCore
     learned: AbstractModel  # at `theta`
     theta: Theta  # where the plan was made
     tol: float = eqx.field(static=True)
@@ -169,6 +170,11 @@ class Settings:
         return sum(int(np.sum(~np.isnan(_two_axes(y)).all(axis=1))) for y, _, _ in self.each())
 
 
+def _as_list(ys: Any) -> Any:
+    """The series of a mapping, whose labels a likelihood has no use for."""
+    return list(ys.values()) if isinstance(ys, Mapping) else ys
+
+
 def _two_axes(y: Numbers) -> np.ndarray:
     array = np.asarray(y, dtype=float)
     return array[:, None] if array.ndim == 1 else array
@@ -190,6 +196,7 @@ def likelihood(
     times: Any = None,
     cover: Sequence[Theta] = (),
     engine: str | AbstractEngine = "auto",
+    client: Any = None,
 ) -> Likelihood:
     """log p(y_1 ... y_T; theta) as a function of theta, differentiable and compiled once.
 
@@ -198,7 +205,7 @@ def likelihood(
         theta: a pytree of numbers at which grids, nodes and box are chosen.
         ys: one series as for `run_filter`: an array (T, p) or (T,), NaN where missing, or a list of
             T numbers or of T arrays of shape (1,). Or several independent series: a list of arrays
-            (T_i, p), or an array (S, T, p).
+            (T_i, p), a mapping of them, or an array (S, T, p).
         tol: as for `learn`: the error of each increment; by default 1e-5 for states on a line and
             1e-4 otherwise. Gradients lose a digit or two on values.
         first: as for `run_filter`.
@@ -207,6 +214,8 @@ def likelihood(
         cover: further thetas that the plan has to serve too: the box holds all their boxes, and
             each axis takes the finest of their grids.
         engine: as for `learn`; "auto" lets the model at `theta` decide.
+        client: a `dask.distributed.Client` whose workers share the series; their parts of value,
+            gradient and Hessian are summed. Many series are computed in pieces without one, too.
     """
     if not callable(build):
         raise ValueError(f"build must be a function of theta, got {type(build).__name__}")
@@ -220,7 +229,7 @@ def likelihood(
     ssms = covering_ssm(build, thetas)
     tol = default_tol(ssms[0].dim) if tol is None else tol
     keywords = {"first": first, "inputs": inputs, "times": times, "cover": tuple(cover)}
-    settings = Settings(ys, {**keywords, "engine": engine})
+    settings = Settings(_as_list(ys), {**keywords, "engine": engine, "client": client})
     chosen, reason = choose_engine(ssms[0], tol, engine)
     chosen = chosen.for_likelihoods(ssms[0].dim)
     if Ability.GRADIENTS not in chosen.abilities:
@@ -246,16 +255,32 @@ class _Maker(NamedTuple):
     tol: float
     reason: str
 
-    def core(self, frozen: AbstractFrozen, num_observed: int | None) -> Core:
-        """The core of a plan for these data."""
+    def core(
+        self, frozen: AbstractFrozen, num_observed: int | None, only: int | None = None
+    ) -> Core:
+        """The core of a plan for these data, or for one of the series only."""
         first = self.settings.keywords["first"]
+        each = self.settings.each()
         parts = [
             as_series(y, num_observed, first=first, inputs=rows, times=at)
-            for y, rows, at in self.settings.each()
+            for y, rows, at in (each if only is None else each[only : only + 1])
         ]
         series, places = stack_series(parts)
         rows = tuple(tuple(at.tolist()) for at in places)
         return Core(self.build, frozen, series, rows)
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether the series are computed in pieces."""
+        client = self.settings.keywords["client"]
+        return self.settings.several and (client is not None or len(self.settings.ys) > PIECE)
+
+    def pooled(self, frozen: AbstractFrozen, num_observed: int | None) -> PooledCore:
+        """The core of a plan for series in pieces."""
+        whole = self.core(frozen, num_observed)
+        core = PooledCore(self.build, frozen, in_pieces(whole.series), whole.rows)
+        client = self.settings.keywords["client"]
+        return core if client is None else hand_out(client, core)
 
     def learned(self, ssm: StateSpaceModel, theta: Theta) -> AbstractModel:
         """The model at theta, sized by the longest of the series."""
@@ -275,11 +300,13 @@ class _Maker(NamedTuple):
                 as_series(ys, model.num_observed, first=first, inputs=rows, times=at)
             )
         # A filter on the first plan shows where the states of these data were.
-        core = self.core(frozen, model.num_observed)
-        return model.resized(_run(core, theta)[2], core.series, longest, rows)
+        core = self.core(frozen, model.num_observed, longest)
+        return model.resized(_run(core, theta)[2], core.series, 0, rows)
 
     def made_on(self, model: AbstractModel, frozen: AbstractFrozen, theta: Theta) -> Likelihood:
         """The likelihood on a plan; observations that it does not resolve are named."""
+        if self.is_pooled:
+            return self._made_in_pieces(model, frozen, theta)
         core = self.core(frozen, model.num_observed)
         unresolved = 0.0
         if frozen.has_plan:
@@ -288,6 +315,22 @@ class _Maker(NamedTuple):
             assert errors is not None
             _warn_of_outliers(np.asarray(errors), core.rows, self.tol)
             unresolved = float(check.mean_observation_error)
+        return Likelihood(core, model, theta, self.tol, self.settings, unresolved)
+
+    def _made_in_pieces(
+        self, model: AbstractModel, frozen: AbstractFrozen, theta: Theta
+    ) -> Likelihood:
+        core = self.pooled(frozen, model.num_observed)
+        _, check, _ = _run(core, theta)
+        if float(check.observation_error) > 10 * self.tol:
+            warnings.warn(
+                "some observation is so far from what the model expects that its likelihood is not "
+                f"resolved to tol = {self.tol:g} (error {float(check.observation_error):.1e}): "
+                "run_fleet names the series",
+                PlanWarning,
+                stacklevel=4,
+            )
+        unresolved = float(check.mean_observation_error)
         return Likelihood(core, model, theta, self.tol, self.settings, unresolved)
 
 

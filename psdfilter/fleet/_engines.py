@@ -1,46 +1,16 @@
 """Who runs the blocks: threads of this process, or the workers of a Dask cluster."""
 
 import os
-import pickle
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from hashlib import sha256
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
+
+from .._parameters.workers import Bundle, opened
 
 T = TypeVar("T")
 
 # Blocks that wait beside those that run, for each worker: it never idles, and memory is bounded.
 _AHEAD = 1
-
-
-class Bundle(NamedTuple):
-    """Anything as bytes: arrays in float64 survive only where JAX is told so before they appear."""
-
-    payload: bytes
-    digest: str
-
-    @staticmethod
-    def of(value: Any) -> "Bundle":
-        """Packed; functions of a user's script go by value."""
-        import cloudpickle
-
-        payload = cloudpickle.dumps(value)
-        return Bundle(payload, sha256(payload).hexdigest())
-
-
-_OPENED: dict[str, Any] = {}
-
-
-def opened(bundle: Bundle) -> Any:
-    """Unpacked, once for each process: compiled programs hang on the objects."""
-    import jax
-
-    # A worker is a process of our own making, whose mode nobody else has set.
-    jax.config.update("jax_enable_x64", True)
-    if bundle.digest not in _OPENED:
-        _OPENED.clear()
-        _OPENED[bundle.digest] = pickle.loads(bundle.payload)
-    return _OPENED[bundle.digest]
 
 
 def num_cores() -> int:

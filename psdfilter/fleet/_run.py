@@ -104,24 +104,55 @@ def run_fleet(
     require_x64()
     source = as_source(series, times, inputs, columns)
     work = _as_work(what, quantiles, steps, first)
-    if what == "fit":
-        fitting = Fitting.of(model, theta0, bounds, source, first)
+    plan = _planned(model, source, work, (theta0, bounds))
+    return _carry_out(plan, source, as_client(client), (out, resume), progress)
+
+
+class Plan(NamedTuple):
+    """A fleet before it starts.
+
+    Attributes:
+        kit: what computes its blocks.
+        shape: the sizes of its results.
+        template: results of no series, for the kinds of variables.
+        extra: coordinates beside those of all fleets.
+    """
+
+    kit: Kit | Fitting
+    shape: Shape
+    template: Rows
+    extra: dict[str, Any]
+
+
+def _planned(model: Any, source: AbstractSource, work: Work, start: tuple[Any, Any]) -> Plan:
+    if work.what == "fit":
+        fitting = Fitting.of(model, *start, source, work.first)
         shape = _shape_of(source, len(fitting.names), work, 3)
-        template, extra = fit_rows(0, fitting), {"parameter": list(fitting.names)}
-        kit: Kit | Fitting = fitting
-    else:
-        known = as_model(model)
-        shape = _shape_of(source, known.dim, work, 3 + len(work.levels))
-        kit = _kit_for(known, source, work, shape.block)
-        template, extra = empty_rows(0, shape.longest, shape.dim, work), {}
-    digest = fingerprint(VERSION, _identity(kit), work)
-    attributes = {"what": what, "digest": digest, "tolerance": kit.tol}
+        return Plan(fitting, shape, fit_rows(0, fitting), {"parameter": list(fitting.names)})
+    known = as_model(model)
+    shape = _shape_of(source, known.dim, work, 3 + len(work.levels))
+    kit = _kit_for(known, source, work, shape.block)
+    return Plan(kit, shape, empty_rows(0, shape.longest, shape.dim, work), {})
+
+
+def _carry_out(
+    plan: Plan,
+    source: AbstractSource,
+    client: Any,
+    place: tuple[str | PathLike[str] | None, bool],
+    progress: bool | None,
+) -> Any:
+    """Run all blocks; the data set of their results."""
+    kit, shape, template, extra = plan
+    out, resume = place
+    digest = fingerprint(VERSION, _identity(kit), shape.work)
+    attributes = {"what": shape.work.what, "digest": digest, "tolerance": kit.tol}
     store = None if out is None else Store(str(out), shape)
     if store is not None:
         store.prepare(template, attributes, resume, extra)
-    job = Job(kit, work, shape.longest, digest, store)
+    job = Job(kit, shape.work, shape.longest, digest, store)
     memory = Memory(shape, template) if store is None else None
-    _run_blocks(job, shape, source, as_client(client), memory, progress)
+    _run_blocks(job, shape, source, client, memory, progress)
     if store is not None:
         found, data = store.codes(), store.dataset()
     else:
@@ -255,7 +286,7 @@ def _warn_unresolved(found: Rows, tol: float) -> None:
             f"{bad.size} of {len(found['code'])} series miss tol = {tol:g}, by up to {worst:.1e}: "
             "see code, error_estimate and message of the result",
             ResolutionWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

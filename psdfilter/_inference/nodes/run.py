@@ -1,10 +1,15 @@
 """The filter of a series that has been checked; compiled once for each set of sizes."""
 
-from jaxtyping import Array, Float
+from dataclasses import replace
 
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from ..._statespace.model import Inputs
 from ..compiled import call_compiled
-from ..series import Series
-from ..trace import Trace
+from ..series import Series, is_partly
+from ..trace import Moved, Observation, Seen, Trace
 from .filled import Filled
 from .filtered import Kept
 from .host import Tabulated, tabulate
@@ -64,3 +69,18 @@ def trace_on_nodes(filled: Filled, series: Series, keep: bool, watched: bool = F
         last=NodesLaw(last),
         laws=kept,
     )
+
+
+def tick_on_nodes(
+    filled: Filled, law: NodesLaw, y: Observation, step: Int[Array, ""], row: Inputs
+) -> tuple[NodesLaw, Moved, Seen]:
+    """A series of one row that starts from a law in place of the prior; may be traced."""
+    stepper = replace(watched_stepper_of(filled), prior=law.values)
+    rows = jax.tree.map(lambda a: a[None], row)
+    series = Series(jnp.asarray(y)[None], step[None], jnp.ones(1, int), rows, True, is_partly(y))
+    last, out = filter_steps(stepper, series, Tabulated(), None, False)
+    assert out.moved is not None
+    steps = jax.tree.map(lambda a: a[0], out.outs)
+    moved = Moved(steps.log_kept, out.moved[0], jnp.zeros((), int))
+    seen = Seen(steps.log_mass, out.errors[0], steps.seen, steps.code)
+    return NodesLaw(last), moved, seen
