@@ -67,6 +67,7 @@ from ._statespace.black_box import from_particles as from_particles
 from ._statespace.model import StateSpaceModel as StateSpaceModel
 from .fleet import OnlineFleet as OnlineFleet
 from .fleet import run_fleet as run_fleet
+from .fleet import run_sweep as run_sweep
 from .io import load as load
 from .io import save as save
 

@@ -21,7 +21,7 @@ from .._inference.model import AbstractFrozen, PlanCheck
 from .._inference.series import Series
 from .core import Build, Core
 from .theta import Theta
-from .workers import Bundle, opened
+from .workers import Bundle, hold, opened
 
 # Series of one piece: what a core works on at once.
 PIECE = 128
@@ -113,7 +113,7 @@ def hand_out(client: Any, core: PooledCore) -> PooledCore:
     num = core.series.ys.shape[0]
     parts = [jax.tree.map(lambda a, k=k: a[k], core.series) for k in range(num)]
     bundles = [Bundle.of(Core(core.build, core.frozen, part, ())) for part in parts]
-    pieces = tuple(client.scatter(bundles, hash=False))
+    pieces = tuple(hold(client, bundle) for bundle in bundles)
     return PooledCore(core.build, core.frozen, None, core.rows, Workers(client, pieces))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
-from .._parameters.workers import Bundle, opened
+from .._parameters.workers import Bundle, hold, opened
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ def on_cluster(
     """The same by a `dask.distributed.Client`; what is shared goes to every worker once."""
     from distributed import as_completed
 
-    bundle = client.scatter(Bundle.of(shared), broadcast=True, hash=False)
+    bundle = hold(client, Bundle.of(shared))
     most = 2 * max(1, sum(client.nthreads().values()))
     running = as_completed()
     num = 0
