@@ -77,7 +77,7 @@ def judge(trace: Trace, lengths: Sequence[int], tol: float) -> Judged:
         steps = np.asarray(trace.errors)[: len(lengths)]
         errors = np.where(inside, np.where(np.isnan(steps), np.inf, steps), 0.0)
     # A plan has a tolerance of its own: what counts is the one that was asked for.
-    codes = np.asarray(held_to(codes, errors, tol))
+    codes = np.asarray(held_to(jnp.asarray(codes), jnp.asarray(errors), tol))
     at = np.argmax(codes != _results.OK, axis=1)
     return Judged(codes[np.arange(len(codes)), at], np.max(errors, axis=1, initial=0.0))
 

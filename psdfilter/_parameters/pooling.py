@@ -158,7 +158,7 @@ def _on_workers(workers: Workers, theta: Theta) -> tuple[Array, PlanCheck]:
 
     def called(order: int, z: Array, shape: tuple[int, ...]) -> Array:
         def host(values: Any) -> np.ndarray:
-            parts = _gather(workers, back(np.asarray(values)), order)
+            parts = _gather(workers, back(jnp.asarray(values)), order)
             return _checks_merged(parts) if order == 0 else parts.sum(axis=0)
 
         out = jax.ShapeDtypeStruct(shape, jnp.float64)

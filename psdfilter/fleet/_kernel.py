@@ -1,7 +1,9 @@
 """One block of a fleet: stacks of series in compiled programs, finer or one by one where needed."""
 
+import contextlib
+import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -27,6 +29,22 @@ Rows = dict[str, np.ndarray]
 CALL_BYTES = 2**27
 # Wider stacks gain nothing, and their working arrays fall out of the cache.
 MOST_WIDTH = 512
+# Python's share of the work gains nothing from threads.
+_ONE_BY_ONE = threading.Lock()
+_COMPILING = threading.Lock()
+_COMPILED: set[tuple[int, int, int]] = set()
+
+
+@contextlib.contextmanager
+def _first_time(plan: AbstractModel, size: tuple[int, int]) -> Iterator[None]:
+    """Threads that want one program wait for the first of them to compile it."""
+    key = id(plan), *size
+    if key in _COMPILED:
+        yield
+        return
+    with _COMPILING:
+        yield
+        _COMPILED.add(key)
 
 
 class Work(NamedTuple):
@@ -60,14 +78,12 @@ class Kit(NamedTuple):
     Attributes:
         model: as it was learned.
         plan: filters stacks of series; None if no model does.
-        finer: filters those that `plan` gets wrong; None if there is none.
         sizes: lengths and widths of the stacks of `plan`, the shortest first.
-        finer_sizes: of the stacks of `finer`, fewer and narrower.
+        finer_sizes: of the stacks of the finer model, fewer and narrower.
     """
 
     model: AbstractModel
     plan: AbstractModel | None
-    finer: AbstractModel | None
     sizes: tuple["Size", ...]
     finer_sizes: tuple["Size", ...]
 
@@ -214,14 +230,9 @@ class _Block:
         counts = np.full(size[1], 1)
         counts[: len(chosen)] = stacked.lengths
         levels = jnp.asarray(self.work.levels)
-        out = call_compiled(
-            _stacked,
-            plan,
-            stacked.series,
-            jnp.asarray(counts),
-            levels,
-            options=(self.work, self.kit.tol),
-        )
+        args, options = (stacked.series, jnp.asarray(counts), levels), (self.work, self.kit.tol)
+        with _first_time(plan, size):
+            out = call_compiled(_stacked, plan, *args, options=options)
         found = {name: np.asarray(value)[: len(chosen)] for name, value in out.items()}
         judged = Judged(found["code"], found["error_estimate"])
         redo = to_redo(self.kit.model, plan, judged)
@@ -274,10 +285,14 @@ def run_block(kit: Kit, work: Work, raws: Sequence[Raw], longest: int) -> Rows:
     left = [i for i, one in enumerate(block.series) if one is not None]
     if kit.plan is not None:
         left = block.run_stacks(kit.plan, kit.sizes, left, "side by side")
-    if kit.finer is not None and left:
-        left = block.run_stacks(kit.finer, kit.finer_sizes, left, "finer")
+    if left and kit.plan is not None:
+        with _ONE_BY_ONE:
+            finer = kit.model.finer()
+        if finer is not None:
+            left = block.run_stacks(finer, kit.finer_sizes, left, "finer")
     for i in left:
-        block.run_alone(i)
+        with _ONE_BY_ONE:
+            block.run_alone(i)
     return block.rows
 
 

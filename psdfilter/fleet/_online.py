@@ -143,7 +143,9 @@ class OnlineFleet:
             unknown = [k for k in ys if k not in self._places]
             if unknown:
                 raise ValueError(f"ys has labels that the fleet has not: {unknown[:5]}")
-            width = self._plan.num_observed or len(np.atleast_1d(next(iter(ys.values()), 0.0)))
+            width = self._plan.num_observed or np.size(
+                np.asarray(next(iter(ys.values()), 0.0), dtype=float)
+            )
             rows = np.full((len(self), width), np.nan)
             for label, y in ys.items():
                 rows[self._places[label]] = np.asarray(y, dtype=float)
@@ -203,7 +205,7 @@ class OnlineFleet:
         partial = target.with_name(f".{target.name}.{uuid4().hex}.tmp")
         try:
             with partial.open("xb") as file:
-                np.savez(file, header=np.asarray(json.dumps(header)), **arrays)
+                np.savez(file, allow_pickle=False, header=np.asarray(json.dumps(header)), **arrays)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(partial, target)

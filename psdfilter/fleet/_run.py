@@ -44,7 +44,7 @@ class Job(NamedTuple):
 class Outcome(NamedTuple):
     """What comes back from a block."""
 
-    index: int
+    block: int
     rows: Rows | None  # None if they are in the store
 
 
@@ -188,11 +188,11 @@ def _kit_for(model: AbstractModel, source: AbstractSource, work: Work, block: in
         raw = source.read(longest, longest + 1)[0]
         sized = _sized_by(plan, raw, work.first)
         own, plan = (sized if plan is model else model), sized
-    finer = own.finer()
-    sizes = () if plan is None else _fitted(sizes_for(plan, work, lengths), source.lengths, block)
+    if plan is None:
+        return Kit(own, None, (), ())
+    sizes = _fitted(sizes_for(plan, work, lengths.tolist()), source.lengths, block)
     few = lengths[::-1][::_EACH][::-1]
-    finer_sizes = () if finer is None else sizes_for(finer, work, few, _FINER_WIDTH)
-    return Kit(own, plan, finer, sizes, finer_sizes)
+    return Kit(own, plan, sizes, sizes_for(plan, work, few.tolist(), _FINER_WIDTH))
 
 
 def _sized_by(plan: AbstractModel, raw: Raw, first: str) -> AbstractModel:
@@ -274,7 +274,7 @@ def _run_blocks(
         for outcome in outcomes:
             if memory is not None:
                 assert outcome.rows is not None
-                memory.write(outcome.index, outcome.rows)
+                memory.write(outcome.block, outcome.rows)
             bar.advance(1 / shape.num_blocks)
 
 

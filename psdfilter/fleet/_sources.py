@@ -222,7 +222,7 @@ class Zarred(AbstractSource):
         return values[..., None] if values.ndim == 2 else values
 
     def _ends(self, start: int, stop: int) -> np.ndarray:
-        seen = ~np.isnan(self._values(start, stop)).all(axis=2)
+        seen: np.ndarray = np.logical_not(np.isnan(self._values(start, stop)).all(axis=2))
         return np.where(seen.any(axis=1), seen.shape[1] - np.argmax(seen[:, ::-1], axis=1), 0)
 
     def read(self, start: int, stop: int) -> list[Raw]:

@@ -122,7 +122,7 @@ class Store:
                 self._create(beside, template, attributes, extra)
                 if target.exists():
                     target.rmdir()
-                beside.replace(target)
+                _ = beside.replace(target)
             finally:
                 shutil.rmtree(beside, ignore_errors=True)
 

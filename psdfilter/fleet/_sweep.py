@@ -31,7 +31,7 @@ class Sweep(NamedTuple):
 class Values(NamedTuple):
     """Results of some thetas, a row each."""
 
-    index: int
+    start: int
     log_likelihoods: np.ndarray  # (K, S)
     codes: np.ndarray  # (K,)
     errors: np.ndarray  # (K,)
@@ -97,7 +97,7 @@ def run_sweep(
     codes, errors = np.zeros(len(given), int), np.full(len(given), np.nan)
     with Bar("sweep", progress) as bar:
         for part in found:
-            at = slice(part.index, part.index + len(part.codes))
+            at = slice(part.start, part.start + len(part.codes))
             logs[at], codes[at], errors[at] = part.log_likelihoods, part.codes, part.errors
             bar.advance(len(part.codes) / len(given))
     flat = np.stack([np.concatenate([np.ravel(a) for a in jax.tree.leaves(t)]) for t in plain])

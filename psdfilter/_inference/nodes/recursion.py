@@ -116,6 +116,7 @@ def filter_steps(
             sources = jnp.concatenate([last[None], outs.density[:-1]])
         moved = None
         if watch is not None:
+            assert sources is not None
             layout = stepper.structure, stepper.shape
             step, at = (sources, predicted, likelihood), (some.hops, some.steps, some.rows)
             moved = step_errors_of_chunk(watch, layout, weights, step, at)
