@@ -15,6 +15,7 @@ PAGES = [
     "docs/guides/from_trajectories.md",
     "docs/guides/tracking.md",
     "docs/guides/parameters.md",
+    "docs/guides/scaling.md",
 ]
 
 

@@ -1,5 +1,11 @@
 """Live feeds: the numbers of single online filters, and restarts to the last bit."""
 
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -74,3 +80,55 @@ def test_what_does_not_fit_is_refused():
         psd.OnlineFleet(linear(), ["a", "a"])
     with pytest.raises(ValueError, match=r"shape \(K, 3, p\)"):
         fleet.run(np.zeros((4, 2, 1)))
+
+
+FEED = """
+import sys, os
+import jax; jax.config.update("jax_enable_x64", True)
+import numpy as np
+import psdfilter as psd
+model = psd.learn(psd.linear_gaussian(0.9, 0.1, 1.0, 0.2, 0.0, 1.0))
+path, log, num, ticks = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+fleet = psd.OnlineFleet.load(path, model) if os.path.exists(path) else psd.OnlineFleet(model, num)
+while fleet.time < ticks:
+    rng = np.random.default_rng(fleet.time)
+    ys = rng.normal(size=(num, 1))
+    ys[rng.random(num) < 0.3] = np.nan
+    fleet.step(ys)
+    if fleet.time % 7 == 0 or fleet.time == ticks:
+        fleet.save(path)
+    with open(log, "a") as file:
+        file.write("t")
+"""
+
+
+@pytest.mark.slow
+def test_a_feed_that_is_killed_five_times_is_the_same_to_the_last_bit(tmp_path):
+    num, ticks = 1000, 10_000
+    script = tmp_path / "feed.py"
+    script.write_text(FEED)
+    env = {**os.environ, "PYTHONPATH": str(Path(psd.__file__).parent.parent)}
+    runs = {}
+    for name, kills in (("killed", 5), ("whole", 0)):
+        path, log = tmp_path / f"{name}.npz", tmp_path / f"{name}.log"
+        log.touch()
+        command = [sys.executable, str(script), str(path), str(log), str(num), str(ticks)]
+        rng = np.random.default_rng(0)
+        for _ in range(kills):
+            process = subprocess.Popen(command, env=env)
+            limit = log.stat().st_size + int(rng.integers(200, ticks // 6))
+            while process.poll() is None and log.stat().st_size < limit:
+                time.sleep(0.01)
+            process.kill()
+            process.wait()
+        subprocess.run(command, env=env, check=True)
+        runs[name] = dict(np.load(path))
+    assert runs["killed"].keys() == runs["whole"].keys()
+    for key, values in runs["whole"].items():
+        assert np.array_equal(runs["killed"][key], values)
+    assert int(runs["whole"][max(runs["whole"], key=_order)]) == ticks
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def _order(name):
+    return int(name.split("_")[1]) if name != "header" else -1
