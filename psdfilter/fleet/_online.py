@@ -202,6 +202,8 @@ class OnlineFleet:
         }
         leaves = jax.tree.leaves(self._carried)
         arrays = {f"array_{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+        for rest in target.parent.glob(f".{target.name}.*.tmp"):
+            rest.unlink(missing_ok=True)  # of a process that was killed while it wrote
         partial = target.with_name(f".{target.name}.{uuid4().hex}.tmp")
         try:
             with partial.open("xb") as file:
