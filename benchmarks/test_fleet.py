@@ -31,7 +31,7 @@ def processor_time(fn) -> tuple[float, float]:
     return time.process_time() - cpu, time.perf_counter() - wall
 
 
-def alternately(*fns, times: int = 3) -> np.ndarray:
+def alternately(*fns, times: int = 2) -> np.ndarray:
     """The least processor time of each, and its wall time."""
     for fn in fns:
         fn()  # compile
@@ -81,7 +81,7 @@ def model():
 
 
 def test_means_and_likelihoods_cost_little_more_than_a_bare_scan(model, tmp_path, capsys):
-    num, steps = 4000, 500
+    num, steps = 2000, 500
     ys = simulated(num, steps)
     runs = iter(range(100))
 

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import psdfilter as psd
 from psdfilter._parameters import likelihood as module
@@ -28,6 +29,7 @@ def series(num, seed=0):
     return out
 
 
+@pytest.mark.slow
 def test_pieces_sum_to_the_whole(monkeypatch):
     ys = series(7)
     whole = psd.likelihood(build, THETA, ys)
@@ -43,6 +45,7 @@ def test_pieces_sum_to_the_whole(monkeypatch):
     assert max(float(jnp.abs(a - b).max()) for a, b in each) < 1e-12
 
 
+@pytest.mark.slow
 def test_series_have_estimates_of_their_own():
     ys = {"one": np.concatenate(series(8, 1)), "two": np.concatenate(series(8, 2))}
     data = psd.run_fleet(build, ys, what="fit", theta0=THETA)

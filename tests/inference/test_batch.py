@@ -50,6 +50,7 @@ def test_a_batch_equals_single_runs(line, singles):
     assert np.isnan(np.asarray(batch.mean)[2, 1:]).all()
 
 
+@pytest.mark.slow
 def test_every_question_has_an_answer_with_an_axis_of_series(line, singles):
     _, ys, batch = line
     i, single = 1, singles[1]
@@ -112,6 +113,7 @@ def test_one_bad_series_is_named_or_has_a_code():
     assert np.asarray(batch.code).tolist() == [0, 2]
 
 
+@pytest.mark.slow
 def test_outliers_of_a_default_model_are_done_again():
     """Against Kalman's filter, in NumPy: the fixed plan alone is off by several sd."""
     ssm = psd.additive_gaussian(lambda x: 0.9 * x, lambda x: x, 0.09, 0.01, 0.0, 0.5)
