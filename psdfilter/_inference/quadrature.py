@@ -1,9 +1,9 @@
 """Quantiles, draws and expectations from densities at Gauss-Legendre nodes, or graded ones.
 
 Densities are smooth and the nodes resolve them, so a density is its interpolating polynomial: its
-distribution function is that polynomial's integral, inverted by Newton's method. Graded nodes u(s) are
-Gauss-Legendre nodes in s, with weights times du/ds: the density of s is interpolated instead, and
-its quantiles are carried to u.
+distribution function is that polynomial's integral, inverted by Newton's method. Graded nodes u(s)
+are Gauss-Legendre nodes in s, with weights times du/ds: the density of s is interpolated instead,
+and its quantiles are carried to u.
 """
 
 import jax

@@ -72,7 +72,7 @@ def run_filter(
             covariances and likelihoods, in memory that does not grow with the nodes.
         throw: raise at the first step that failed, naming it; otherwise look at `post.codes`.
     """
-    if are_several(ys):
+    if isinstance(ys, list | tuple) and are_several(ys):
         each = each_of(ys, inputs, times)
         several = [series_for(model, y, first, rows, at) for y, rows, at in each]
         return filter_several(model, several, checked_keep(keep), throw)
