@@ -10,6 +10,7 @@ from scipy.stats import norm
 
 import psdfilter as psd
 from psdfilter.fleet import _run, _store
+from psdfilter.fleet._sources import AbstractSource, Raw
 from psdfilter.systems import sine_map
 
 
@@ -256,3 +257,26 @@ def test_times_inputs_and_the_first_observation():
     data = psd.run_fleet(model, ys, first="observe")
     assert gap(data, "mean", 1, psd.run_filter(model, ys[1], first="observe").mean) < 1e-12
     assert data.time.values[0] == 0
+
+
+def test_many_lengths_take_few_programs():
+    lengths = np.random.default_rng(0).integers(10, 2001, 5000)
+    source = Lengths(lengths)
+    work = _run._as_work("filter", (), None, "predict")
+    shape = _run._shape_of(source, 1, work, 3)
+    kit = _run._kit_for(linear(), source, work, shape.block)
+    assert len(kit.sizes) > 1
+    assert len(kit.sizes) + len(kit.finer_sizes) <= 12
+    assert kit.sizes[-1][0] == kit.finer_sizes[-1][0] == lengths.max()
+    # Another machine has the same blocks, whatever its cores.
+    assert shape.num_blocks >= 16
+
+
+class Lengths(AbstractSource):
+    """Series of which only the lengths are of interest."""
+
+    def __init__(self, lengths):
+        self.lengths, self.labels = lengths, np.arange(len(lengths))
+
+    def read(self, start, stop):
+        return [Raw(np.zeros((self.lengths[i], 1))) for i in range(start, stop)]
