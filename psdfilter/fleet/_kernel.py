@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .. import _results
+from .._inference.ability import Ability
 from .._inference.batch import Judged, held_to, to_redo
 from .._inference.buckets import axes_of, stack
 from .._inference.compiled import call_compiled
@@ -257,8 +258,10 @@ def alone(model: AbstractModel, series: Series, work: Work) -> dict[str, Any]:
     sized = model.sized(series)
     post = Posterior(sized, series, sized.run(series, True))
     codes = np.asarray(post.codes)
-    errors = np.asarray(post.error_estimates)
-    worst = float(np.max(np.where(np.isnan(errors), np.inf, errors)))
+    worst = np.nan  # of an engine that has no estimate
+    if Ability.ERRORS in sized.abilities:
+        errors = np.asarray(post.error_estimates)
+        worst = float(np.max(np.where(np.isnan(errors), np.inf, errors)))
     code = int(codes[np.argmax(codes != _results.OK)])
     code = _results.UNRESOLVED if code == _results.OK and worst > model.tol else code
     result: Any = post

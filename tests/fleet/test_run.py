@@ -280,3 +280,17 @@ class Lengths(AbstractSource):
 
     def read(self, start, stop):
         return [Raw(np.zeros((self.lengths[i], 1))) for i in range(start, stop)]
+
+
+@pytest.mark.slow
+def test_engines_that_take_one_series_at_a_time():
+    model = psd.learn(sine_map(), 1e-2, engine="closed")
+    ys = {"a": np.array([[0.1], [0.4], [0.2]]), "b": np.array([[1.0], [0.0], [0.3]])}
+    data = psd.run_fleet(model, ys)
+    assert set(data.method.values) == {"closed"}
+    assert gap(data, "mean", "a", psd.run_filter(model, ys["a"]).mean) < 1e-12
+    assert not data.code.values.any()
+    batch = psd.run_filter(model, list(ys.values()))
+    assert np.abs(np.asarray(batch[1].mean - psd.run_filter(model, ys["b"]).mean)).max() < 1e-12
+    with pytest.raises(ValueError, match='side by side, got engine "closed"'):
+        psd.OnlineFleet(model, 2)
