@@ -106,14 +106,14 @@ def test_means_and_likelihoods_cost_little_more_than_a_bare_scan(model, tmp_path
 
 def test_ragged_series_cost_no_more_than_half_as_much_again(model, capsys):
     rng = np.random.default_rng(0)
-    lengths = rng.integers(10, 2001, 1000)
-    longest = simulated(1000, 2000)
+    lengths = rng.integers(10, 2001, 5000)
+    longest = simulated(5000, 2000)
     ragged = [y[:n] for y, n in zip(longest, lengths, strict=True)]
-    equal = list(longest[:500])
+    equal = list(longest[:2500])
     times = alternately(
         lambda: psd.run_fleet(model, ragged), lambda: psd.run_fleet(model, equal), times=2
     )
-    per_row = times[:, 0] / np.asarray([lengths.sum(), 500 * 2000])
+    per_row = times[:, 0] / np.asarray([lengths.sum(), 2500 * 2000])
     with capsys.disabled():
         print(f"\nragged over equal lengths, processor time a row: {per_row[0] / per_row[1]:.2f}")
     assert per_row[0] < 1.5 * per_row[1]
