@@ -14,7 +14,7 @@ PINS := pyproject.toml constraints.txt
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	--constraint constraints.txt --build-constraint constraints.txt
 # Every extra but `compare`, which has an environment of its own (`make peers`).
-EXTRAS := plot,frames,cli,data,samplers
+EXTRAS := plot,frames,cli,data,samplers,fleet
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

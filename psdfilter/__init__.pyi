@@ -34,6 +34,7 @@ from ._density.soundness import check as check
 from ._inference.forecast import forecast as forecast
 from ._inference.given.learned import learned as learned
 from ._inference.learn import learn as learn
+from ._inference.many import PosteriorBatch as PosteriorBatch
 from ._inference.online import FilterState as FilterState
 from ._inference.online import init as init
 from ._inference.online import predict as predict
@@ -73,6 +74,9 @@ from ._statespace.doors import from_dynamax as from_dynamax
 from ._statespace.doors import from_statsmodels as from_statsmodels
 from ._statespace.model import StateSpaceModel as StateSpaceModel
 from ._statespace.regimes import switching as switching
+from .fleet import OnlineFleet as OnlineFleet
+from .fleet import run_fleet as run_fleet
+from .fleet import run_sweep as run_sweep
 from .io import load as load
 from .io import save as save
 

@@ -15,6 +15,7 @@ BAD_OBSERVATION = 2
 UNRESOLVED = 3
 SINGULAR = 4
 IMPRECISE = 5
+BAD_SERIES = 6
 BAD_ANCHORS = 11
 BAD_FACTOR = 12
 BAD_PRECISION = 13
@@ -52,6 +53,10 @@ MESSAGES = {
         "under a diffuse prior, so that covariances in float64 lose digits. run_filter goes over "
         "to square roots of covariances by itself where it can look at numbers, and online filters "
         "do if the prior is that wide: call it outside of jax.jit, or take a smaller P0"
+    ),
+    BAD_SERIES: (
+        "this series of a fleet could not be read, or its filter raised an error; the others are "
+        "not affected. See its message"
     ),
     BAD_ANCHORS: "anchors must be finite",
     BAD_FACTOR: (

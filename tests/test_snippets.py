@@ -19,6 +19,7 @@ PAGES = [
     "docs/guides/regimes.md",
     "docs/guides/angles.md",
     "docs/guides/parameters.md",
+    "docs/guides/scaling.md",
 ]
 
 

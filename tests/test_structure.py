@@ -11,7 +11,7 @@ ROOT = Path(psdfilter.__file__).parent
 ROOMS = [
     "_results", "_settings", "_checks", "_frames", "_gaussian", "_density", "densities",
     "_learning", "fitting", "_statespace", "systems", "_inference", "engines", "_parameters",
-    "parameters", "_models", "models", "plot", "io", "report", "cli",
+    "parameters", "_models", "models", "plot", "io", "fleet", "report", "cli",
 ]  # fmt: skip
 # Within `_inference`: what engines are made of, the engines, what knows them all, the drivers.
 FLOORS = [
@@ -28,6 +28,7 @@ FLOORS = [
         "notices",
         "peaks",
         "gridded",
+        "buckets",
     ],
     ["model", "result"],
     ["engine", "sizing"],
@@ -46,7 +47,8 @@ FLOORS = [
         "branches",
     ],
     ["registry"],
-    ["posterior", "learn"],
+    ["batch", "posterior", "learn"],
+    ["many"],
     ["run", "online", "forecast"],
     ["smooth", "online_filter"],
 ]

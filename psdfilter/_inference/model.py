@@ -110,6 +110,34 @@ class AbstractModel(eqx.Module):
     def run(self, series: Series, keep: bool) -> Trace:
         """The filter of a series; laws only if they are kept."""
 
+    def batched(self) -> "AbstractModel | None":
+        """The model that filters many series side by side, under `vmap`; None if none does."""
+        return None
+
+    def finer(self) -> "AbstractModel | None":
+        """A finer model of batches, for series that `batched` gets wrong; None if there is none."""
+        return None
+
+    def watched(self, series: Series, keep: bool) -> Trace:
+        """`run` with `errors` in its trace, as cheap as they come; for models of batches."""
+        return self.run(series, keep)
+
+    def settled(self, law: Law) -> Law:
+        """The law as `tick` carries it on, without what single steps remember."""
+        return law
+
+    def tick(
+        self, law: Law, y: Observation, step: Int[Array, ""], row: Inputs
+    ) -> tuple[Law, Moved, Seen]:
+        """One transition and one observation, with errors as `watched` estimates them."""
+        law, moved = self.predict(law, step, row)
+        law, seen = self.update(law, y, step, row)
+        return law, moved, seen
+
+    def cut(self, trace: Trace, num: int) -> Trace:
+        """The trace of the first `num` rows, of one that has kept its laws."""
+        raise ValueError(f'engine "{self.engine}" has no traces of batches, got {num} rows')
+
     @abstractmethod
     def filtered(self, series: Series, trace: Trace) -> AbstractLaws:
         """p(x_t | y_1 ... y_t), of a trace that has kept its laws."""

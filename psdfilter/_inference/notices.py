@@ -46,6 +46,14 @@ def unresolved_series(engine: str, tol: float, bad: tuple[int, int, int], error:
     )
 
 
+def unresolved_batch(engine: str, tol: float, bad: tuple[int, int], worst: float) -> str:
+    """Series of a batch miss the tolerance; `bad` are their number and that of all."""
+    return (
+        f"{bad[0]} of {bad[1]} series miss tol = {tol:g}, by up to {worst:.1e}: "
+        f"{_REMEDIES.get(engine, _RAISE)}. See code and error_estimate"
+    )
+
+
 def unresolved_state(engine: str, tol: float, step: int, error: float) -> str:
     """A single step misses the tolerance."""
     return (

@@ -1,10 +1,11 @@
 """The filter of whole series."""
 
 import warnings
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, overload
 
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array, ArrayLike, Int
 
 from .. import _results
 from .._checks import Numbers, is_concrete
@@ -12,17 +13,41 @@ from .._frames.labels import Labels
 from .._frames.table import Frame, as_table, labels_of
 from .._statespace.model import Inputs
 from .ability import Ability
+from .batch import run_batch
+from .many import PosteriorBatch, batch_of
 from .model import AbstractModel
-from .notices import unresolved_series
+from .notices import unresolved_batch, unresolved_series
 from .posterior import Posterior
 from .registry import as_model, require
-from .series import Series, as_series
+from .series import Series, are_several, as_series, each_of
 from .times import origin_of
 from .trace import Trace
 
 _FATAL = (_results.NO_MASS, _results.BAD_OBSERVATION, _results.SINGULAR)
 
 
+@overload
+def run_filter(
+    model: AbstractModel,
+    ys: ArrayLike,
+    *,
+    first: str = "predict",
+    inputs: Inputs = None,
+    times: Numbers | None = None,
+    keep: str = "densities",
+    throw: bool = True,
+) -> Posterior: ...
+@overload
+def run_filter(
+    model: AbstractModel,
+    ys: Sequence[object],
+    *,
+    first: str = "predict",
+    inputs: Inputs = None,
+    times: Numbers | None = None,
+    keep: str = "densities",
+    throw: bool = True,
+) -> Any: ...
 def run_filter(
     model: AbstractModel,
     ys: Numbers | Frame,
@@ -32,17 +57,20 @@ def run_filter(
     times: Any = None,
     keep: str = "densities",
     throw: bool = True,
-) -> Posterior:
+) -> Posterior | PosteriorBatch:
     """p(x_t | y_1 ... y_t) for every t, with the likelihood of the series.
 
     Args:
         model: from `learn`.
         ys: one series of observations, (T, p), or (T,) if p = 1, as an array or a list of its rows;
             a row of NaN is missing. Or a data frame of pandas, polars or xarray, whose index and
-            columns results keep; gaps of an index of dates or numbers are missing rows.
+            columns results keep; gaps of an index of dates or numbers are missing rows. Or several
+            series: a list of arrays (T_i, p), or of arrays of one axis and unequal lengths. They
+            are filtered side by side, as a `PosteriorBatch`.
         first: "predict": the first observation comes after one transition from the prior;
             "observe": the first observation is of the prior's state itself.
-        inputs: arrays with T rows, for models that take them.
+        inputs: arrays with T rows, for models that take them; a list of them for several series,
+            and likewise of `times`.
         times: whole, non-decreasing times of the observations, counted in transitions, the prior
             being at time 0; equal times are several sensors. By default 1, 2, ... (or 0, 1, ...).
             For models whose functions take `dt`, real numbers, or dates (NumPy, pandas): these
@@ -51,6 +79,10 @@ def run_filter(
             covariances and likelihoods, in memory that does not grow with the nodes.
         throw: raise at the first step that failed, naming it; otherwise look at `post.codes`.
     """
+    if isinstance(ys, list | tuple) and are_several(ys):
+        each = each_of(ys, inputs, times)
+        several = [series_for(model, y, first, rows, at) for y, rows, at in each]
+        return filter_several(model, several, checked_keep(keep), throw)
     table = as_table("ys", ys)
     series = series_for(model, table, first, inputs, times)
     return filter_series(model, series, checked_keep(keep), throw, named(model, table, times))
@@ -108,6 +140,26 @@ def filter_series(
     return Posterior(sized, series, trace, called.labels, called.origin)
 
 
+def filter_several(
+    model: AbstractModel, series: Sequence[Series], keep: bool, throw: bool
+) -> PosteriorBatch:
+    """The filters of series that have been checked."""
+    widths = sorted({one.ys.shape[1] for one in series})
+    if len(widths) > 1:
+        raise ValueError(f"ys must all have the same number of columns, got {widths}")
+    batch = batch_of(model, run_batch(model, series, keep), [one.num for one in series])
+    codes = np.asarray(batch.codes)
+    if throw:
+        for i, row in enumerate(codes):
+            raise_failure(row, f"ys[{i}]")
+    bad = np.flatnonzero(np.asarray(batch.code) == _results.UNRESOLVED)
+    if bad.size:
+        worst = float(np.max(np.asarray(batch.error_estimate)[bad]))
+        message = unresolved_batch(model.engine, model.tol, (bad.size, len(batch)), worst)
+        warnings.warn(f"{message}, first ys[{bad[0]}]", ResolutionWarning, stacklevel=3)
+    return batch
+
+
 class ResolutionWarning(UserWarning):
     """Some step of a filter is not right to the tolerance that was asked for."""
 
@@ -127,7 +179,7 @@ def warn_unresolved(model: AbstractModel, trace: Trace) -> None:
     warnings.warn(message, ResolutionWarning, stacklevel=4)
 
 
-def raise_failure(codes: Int[Array, " t"]) -> None:
+def raise_failure(codes: Int[Array | np.ndarray, " t"], name: str = "ys") -> None:
     """An error that names the first failed step, if there is one and it can be seen."""
     if not is_concrete(codes):
         return
@@ -135,4 +187,4 @@ def raise_failure(codes: Int[Array, " t"]) -> None:
     failure = _results.first_failure(values, _FATAL) if values.any() else None
     if failure is not None:
         index, code = failure
-        raise ValueError(f"the filter failed at ys[{index}]: {_results.MESSAGES[code]}")
+        raise ValueError(f"the filter failed at {name}[{index}]: {_results.MESSAGES[code]}")

@@ -89,8 +89,8 @@ def as_series(
     array = array[:, None] if array.ndim == 1 else array
     if array.ndim != 2:
         raise ValueError(
-            f"ys must be one series of shape (T, p) or (T,), got {array.shape}: filter several one "
-            "by one, or hand them to likelihood or fit"
+            f"ys must be one series of shape (T, p) or (T,), got {array.shape}: several series are "
+            "a list of arrays, list(ys)"
         )
     num = array.shape[0]
     if num == 0 or array.shape[1] == 0:
@@ -154,6 +154,46 @@ def _last_ys(
     return jnp.where(jnp.isnan(last), 0.0, last)
 
 
+def are_several(ys: Any) -> bool:
+    """Whether ys stands for several series: a list of arrays with a time axis, or (S, T, p).
+
+    A list of numbers, of lists of numbers or of arrays of shape (1,) is one series, as it is for
+    `run_filter`. Arrays of one axis and different lengths can only be series.
+    """
+    if not isinstance(ys, list | tuple) or not len(ys):
+        return np.ndim(ys) == 3
+    axes = {np.ndim(y) for y in ys}
+    if axes == {0}:
+        return False
+    if 0 in axes:
+        raise ValueError("ys must be a list of numbers or a list of arrays, got both in one list")
+    if axes != {1}:
+        return True
+    if all(isinstance(y, list | tuple) for y in ys):
+        return False  # a table, written row by row
+    lengths = {len(y) for y in ys}
+    if len(lengths) > 1:
+        return True
+    (length,) = lengths
+    if length > 1:
+        raise ValueError(
+            f"ys must say what it is, got a list of {len(ys)} arrays of shape ({length},): that "
+            f"could be one series of {len(ys)} rows with {length} coordinates, to be written "
+            f"np.stack(ys), or {len(ys)} series of {length} numbers, to be written "
+            "[y[:, None] for y in ys]"
+        )
+    return False
+
+
+def each_of(ys: Any, inputs: Any, times: Any) -> list[tuple[Any, Any, Any]]:
+    """ys, inputs and times of every one of several series."""
+    for name, value in (("inputs", inputs), ("times", times)):
+        if value is not None and not (isinstance(value, list | tuple) and len(value) == len(ys)):
+            raise ValueError(f"{name} must be a list with one entry for each of {len(ys)} series")
+    count = len(ys)
+    return list(zip(ys, inputs or [None] * count, times or [None] * count, strict=True))
+
+
 def _table(ys: Numbers) -> np.ndarray:
     try:
         return np.asarray(ys, dtype=np.float64)
@@ -165,8 +205,8 @@ def _table(ys: Numbers) -> np.ndarray:
         if len(shapes) == 1:
             raise
         raise ValueError(
-            f"ys must be one series, got a list with entries of shapes {shapes[:3]}: filter "
-            "several series one by one, or hand them to likelihood or fit"
+            f"ys must be one series, got a list with entries of shapes {shapes[:3]}: several "
+            "series are for run_filter, run_fleet, likelihood and fit"
         ) from error
 
 

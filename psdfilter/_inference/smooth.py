@@ -9,7 +9,7 @@ from .._frames.table import Frame, as_table
 from .._statespace.model import Inputs
 from .ability import Ability
 from .model import AbstractModel
-from .posterior import Smoothed
+from .posterior import Posterior, Smoothed
 from .registry import require
 from .run import checked_keep, filter_series, named, series_for
 from .trace import Moments
@@ -56,5 +56,10 @@ def run_smoother(
         if is_concrete(series.hops) and np.any(np.asarray(series.hops)[1:] == 0):
             require(model, Ability.LAG_OF_SENSORS)
     post = filter_series(model, series, laws, throw, named(model, table, times))
-    out = post.model.smooth(series, post.trace, lag, laws)
+    return smooth_posterior(post, lag, laws)
+
+
+def smooth_posterior(post: Posterior, lag: int | None, laws: bool) -> Smoothed:
+    """The smoother after a filter that has been run."""
+    out = post.model.smooth(post.series, post.trace, lag, laws)
     return Smoothed(post, Moments(out.mean, out.covariance), out.laws, out.method, lag)

@@ -135,6 +135,7 @@ def fit(
     engine: str | AbstractEngine = "auto",
     max_steps: int = 200,
     max_plans: int = 12,
+    client: Any = None,
     progress: bool | None = None,
 ) -> Fit:
     """The theta that maximises log p(y_1 ... y_T; theta) [+ log p(theta)], with standard errors.
@@ -153,6 +154,7 @@ def fit(
         engine: as for `likelihood`.
         max_steps: largest number of quasi-Newton steps.
         max_plans: largest number of times that grids and box are chosen anew.
+        client: as for `likelihood`: a Dask client whose workers share the series.
         progress: whether to show a bar; by default on a terminal.
     """
     started = time.perf_counter()
@@ -161,7 +163,15 @@ def fit(
     theta0 = as_theta("theta0", theta0)
     coordinates = Coordinates.of(theta0, bounds)
     start = likelihood(
-        build, theta0, ys, tol=tol, first=first, inputs=inputs, times=times, engine=engine
+        build,
+        theta0,
+        ys,
+        tol=tol,
+        first=first,
+        inputs=inputs,
+        times=times,
+        engine=engine,
+        client=client,
     )
     value = float(start.value_and_check(theta0)[0])
     if not np.isfinite(value):

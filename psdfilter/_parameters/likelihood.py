@@ -1,7 +1,7 @@
 """The likelihood as a function of theta, on a plan that is chosen once and then frozen."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -20,13 +20,14 @@ from .._inference.posterior import Posterior
 from .._inference.registry import require
 from .._inference.report import Report
 from .._inference.run import run_filter
-from .._inference.series import Asked, as_series, asked_by
+from .._inference.series import Asked, are_several, as_series, asked_by, each_of
 from .._inference.transformed.model import in_user_units
 from .._statespace.inside import inside
 from .._statespace.model import Inputs, StateSpaceModel
 from .core import Build, Core
 from .covering import covering_ssm
-from .stacking import are_several, stack_series
+from .pooling import PIECE, PooledCore, hand_out, in_pieces
+from .stacking import stack_series
 from .theta import Theta, as_theta, names_of
 
 # Mean error of a step above which a likelihood says nothing.
@@ -38,12 +39,12 @@ class PlanWarning(UserWarning):
 
 
 @eqx.filter_jit
-def _increments(core: Core, theta: Theta) -> list[Float[Array, " t"]]:
+def _increments(core: Core | PooledCore, theta: Theta) -> list[Float[Array, " t"]]:
     return core.increments(theta)
 
 
 @eqx.filter_jit
-def _run(core: Core, theta: Theta) -> tuple[Float[Array, ""], PlanCheck, PyTree]:
+def _run(core: Core | PooledCore, theta: Theta) -> tuple[Float[Array, ""], PlanCheck, PyTree]:
     return core.run(theta)
 
 
@@ -55,7 +56,7 @@ class Likelihood(eqx.Module):
     `jax.grad`, `jax.hessian`, `jax.vmap` and samplers work on it.
     """
 
-    core: Core
+    core: Core | PooledCore
     learned: AbstractModel  # at `theta`
     theta: Theta  # where the plan was made
     tol: float = eqx.field(static=True)
@@ -164,20 +165,17 @@ class Settings:
         inputs, times = self.keywords["inputs"], self.keywords["times"]
         if not self.several:
             return [(self.ys, inputs, times)]
-        for name, value in (("inputs", inputs), ("times", times)):
-            if value is not None and not (
-                isinstance(value, list | tuple) and len(value) == len(self.ys)
-            ):
-                raise ValueError(
-                    f"{name} must be a list with one entry for each of {len(self.ys)} series"
-                )
-        count = len(self.ys)
-        return list(zip(self.ys, inputs or [None] * count, times or [None] * count, strict=True))
+        return each_of(self.ys, inputs, times)
 
     @property
     def num_observed(self) -> int:
         """Number of rows of all series that are not wholly missing."""
         return sum(int(np.sum(~np.isnan(_two_axes(y)).all(axis=1))) for y, _, _ in self.each())
+
+
+def _as_list(ys: Any) -> Any:
+    """The series of a mapping, whose labels a likelihood has no use for."""
+    return list(ys.values()) if isinstance(ys, Mapping) else ys
 
 
 def _two_axes(y: Numbers) -> np.ndarray:
@@ -201,6 +199,7 @@ def likelihood(
     times: Any = None,
     cover: Sequence[Theta] = (),
     engine: str | AbstractEngine = "auto",
+    client: Any = None,
 ) -> Likelihood:
     """log p(y_1 ... y_T; theta) as a function of theta, differentiable and compiled once.
 
@@ -209,7 +208,8 @@ def likelihood(
         theta: a pytree of numbers at which grids, nodes and box are chosen.
         ys: one series as for `run_filter`: an array (T, p) or (T,), NaN where missing, or a list of
             T numbers or of T arrays of shape (1,). Or several independent series: a list of arrays
-            (T_i, p), or an array (S, T, p). Data frames serve as well, one or a list of them.
+            (T_i, p), a mapping of them, or an array (S, T, p). Data frames serve as well, one or a
+            list of them.
         tol: as for `learn`: the error of each increment; by default 1e-5 for states on a line and
             1e-4 otherwise. Gradients lose a digit or two on values.
         first: as for `run_filter`.
@@ -218,6 +218,8 @@ def likelihood(
         cover: further thetas that the plan has to serve too: the box holds all their boxes, and
             each axis takes the finest of their grids.
         engine: as for `learn`; "auto" lets the model at `theta` decide.
+        client: a `dask.distributed.Client` whose workers share the series; their parts of value,
+            gradient and Hessian are summed. Many series are computed in pieces without one, too.
     """
     if not callable(build):
         raise ValueError(f"build must be a function of theta, got {type(build).__name__}")
@@ -231,7 +233,8 @@ def likelihood(
     ssms = covering_ssm(build, thetas)
     tol = default_tol(ssms[0].dim) if tol is None else tol
     keywords = {"first": first, "inputs": inputs, "times": times, "cover": tuple(cover)}
-    settings = Settings(ys, {**keywords, "engine": engine}, asked_by(ssms[0]))
+    given = {**keywords, "engine": engine, "client": client}
+    settings = Settings(_as_list(ys), given, asked_by(ssms[0]))
     chosen, reason = choose_engine(inside(ssms[0]), tol, engine)
     chosen = chosen.for_likelihoods(ssms[0].dim)
     if Ability.GRADIENTS not in chosen.abilities:
@@ -257,18 +260,34 @@ class _Maker(NamedTuple):
     tol: float
     reason: str
 
-    def core(self, frozen: AbstractFrozen, num_observed: int | None) -> Core:
-        """The core of a plan for these data."""
+    def core(
+        self, frozen: AbstractFrozen, num_observed: int | None, only: int | None = None
+    ) -> Core:
+        """The core of a plan for these data, or for one of the series only."""
         first = self.settings.keywords["first"]
+        each = self.settings.each()
         parts = [
             as_series(
                 y, num_observed, first=first, inputs=rows, times=at, asked=self.settings.asked
             )
-            for y, rows, at in self.settings.each()
+            for y, rows, at in (each if only is None else each[only : only + 1])
         ]
         series, places = stack_series(parts)
         rows = tuple(tuple(at.tolist()) for at in places)
         return Core(self.build, frozen, series, rows)
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether the series are computed in pieces."""
+        client = self.settings.keywords["client"]
+        return self.settings.several and (client is not None or len(self.settings.ys) > PIECE)
+
+    def pooled(self, frozen: AbstractFrozen, num_observed: int | None) -> PooledCore:
+        """The core of a plan for series in pieces."""
+        whole = self.core(frozen, num_observed)
+        core = PooledCore(self.build, frozen, in_pieces(whole.series), whole.rows)
+        client = self.settings.keywords["client"]
+        return core if client is None else hand_out(client, core)
 
     def learned(self, ssm: StateSpaceModel, theta: Theta) -> AbstractModel:
         """The model at theta, sized by the longest of the series."""
@@ -290,11 +309,13 @@ class _Maker(NamedTuple):
         if not frozen.has_plan:
             return model.sized(series)
         # A filter on the first plan shows where the states of these data were.
-        core = self.core(frozen, model.num_observed)
-        return model.resized(_run(core, theta)[2], core.series, longest, series.rows)
+        core = self.core(frozen, model.num_observed, longest)
+        return model.resized(_run(core, theta)[2], core.series, 0, series.rows)
 
     def made_on(self, model: AbstractModel, frozen: AbstractFrozen, theta: Theta) -> Likelihood:
         """The likelihood on a plan; observations that it does not resolve are named."""
+        if self.is_pooled:
+            return self._made_in_pieces(model, frozen, theta)
         core = self.core(frozen, model.num_observed)
         unresolved = 0.0
         if frozen.has_plan:
@@ -303,6 +324,22 @@ class _Maker(NamedTuple):
             assert errors is not None
             _warn_of_outliers(np.asarray(errors), core.rows, self.tol)
             unresolved = float(check.mean_observation_error)
+        return Likelihood(core, model, theta, self.tol, self.settings, unresolved)
+
+    def _made_in_pieces(
+        self, model: AbstractModel, frozen: AbstractFrozen, theta: Theta
+    ) -> Likelihood:
+        core = self.pooled(frozen, model.num_observed)
+        _, check, _ = _run(core, theta)
+        if float(check.observation_error) > 10 * self.tol:
+            warnings.warn(
+                "some observation is so far from what the model expects that its likelihood is not "
+                f"resolved to tol = {self.tol:g} (error {float(check.observation_error):.1e}): "
+                "run_fleet names the series",
+                PlanWarning,
+                stacklevel=4,
+            )
+        unresolved = float(check.mean_observation_error)
         return Likelihood(core, model, theta, self.tol, self.settings, unresolved)
 
 

@@ -16,6 +16,7 @@ from .._inference.sizing.plan import Unaffordable
 from .._learning.progress import Bar
 from .core import Core
 from .likelihood import Likelihood
+from .pooling import PooledCore
 from .theta import Coordinates, Theta
 
 LogPrior = Callable[[Theta], Numbers] | None
@@ -31,7 +32,7 @@ _MAX_REFUSED = 10
 class Objective(eqx.Module):
     """-(log p(y; theta) + log p(theta)) / T in free coordinates."""
 
-    core: Core
+    core: Core | PooledCore
     coordinates: Coordinates
     log_prior: LogPrior = eqx.field(static=True)
     count: int = eqx.field(static=True)  # T, the number of observations

@@ -1,44 +1,12 @@
 """Several series as one batch: shorter ones end in missing rows, which change no likelihood."""
 
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from .._inference.series import Series, pad_series
-
-
-def are_several(ys: Any) -> bool:
-    """Whether ys stands for several series: a list of arrays with a time axis, or (S, T, p).
-
-    A list of numbers, of lists of numbers or of arrays of shape (1,) is one series, as it is for
-    `run_filter`. Arrays of one axis and different lengths can only be series.
-    """
-    if not isinstance(ys, list | tuple) or not len(ys):
-        return np.ndim(ys) == 3
-    axes = {np.ndim(y) for y in ys}
-    if axes == {0}:
-        return False
-    if 0 in axes:
-        raise ValueError("ys must be a list of numbers or a list of arrays, got both in one list")
-    if axes != {1}:
-        return True
-    if all(isinstance(y, list | tuple) for y in ys):
-        return False  # a table, written row by row
-    lengths = {len(y) for y in ys}
-    if len(lengths) > 1:
-        return True
-    (length,) = lengths
-    if length > 1:
-        raise ValueError(
-            f"ys must say what it is, got a list of {len(ys)} arrays of shape ({length},): that "
-            f"could be one series of {len(ys)} rows with {length} coordinates, to be written "
-            f"np.stack(ys), or {len(ys)} series of {length} numbers, to be written "
-            "[y[:, None] for y in ys]"
-        )
-    return False
 
 
 def stack_series(parts: list[Series]) -> tuple[Series, list[np.ndarray]]:

@@ -33,6 +33,7 @@ from ._options import (
     pairs,
     request_of,
 )
+from .fleet import fleet
 
 _EPILOG = "Documentation and examples: see the guide 'The command line'."
 app = typer.Typer(
@@ -241,6 +242,9 @@ def fit(
         from psdfilter.cli._work import run_fit
 
         run_fit(request, read, Screen(quiet), tuple(free or ()), limits)
+
+
+app.command(rich_help_panel=_DATA)(fleet)
 
 
 @app.command(rich_help_panel=_MODEL)

@@ -60,13 +60,14 @@ def test_series_of_numbers_of_different_lengths_stay_series():
     learned = psd.learn(build(1)(THETA))
     wanted = sum(float(psd.run_filter(learned, y).log_likelihood) for y in ys)
     assert abs(float(psd.likelihood(build(1), THETA, ys)(THETA)) - wanted) < 1e-10
-    with pytest.raises(ValueError, match=r"ys must be one series.*likelihood or fit"):
-        psd.run_filter(learned, ys)
+    assert abs(float(psd.run_filter(learned, ys).log_likelihood.sum()) - wanted) < 1e-10
 
 
 def test_a_list_that_could_be_either_is_refused():
     ys = [np.zeros(3), np.ones(3)]
     with pytest.raises(ValueError, match=r"ys must say.*2 rows with 3.*np\.stack.*2 series of 3"):
         psd.likelihood(build(1), THETA, ys)
+    with pytest.raises(ValueError, match=r"ys must say.*2 rows with 3.*np\.stack.*2 series of 3"):
+        psd.run_filter(psd.learn(build(1)(THETA)), ys)
     with pytest.raises(ValueError, match="got both in one list"):
         psd.likelihood(build(1), THETA, [1.0, np.zeros(3)])

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._checks import is_traced
+from ..._density.box import Box
 from ..._statespace.model import StateSpaceModel
 from ..ability import Ability
 from ..compiled import remembered
@@ -16,6 +17,7 @@ from ..engine import Task
 from ..laws import AbstractLaws
 from ..model import AbstractModel
 from ..nodes.engine import Nodes
+from ..nodes.learn import LEAST_TOL
 from ..nodes.model import NodesModel
 from ..report import Report
 from ..series import Series, is_partly
@@ -85,6 +87,31 @@ class AbstractAdaptive(AbstractModel):
                 return Nodes().learn(Task(ssm, tol, reason="series that are traced"))
 
         return remembered(self, NodesModel, make)
+
+    def batched(self) -> NodesModel | None:
+        """The model on a fixed plan, if its functions can be traced.
+
+        With a tenth of the tolerance: a plan is sized by typical data, and among thousands of
+        series many have a step or two that are not.
+        """
+        return None if self.ssm.vectorized else self._on_a_plan(10, 1.0)
+
+    def finer(self) -> NodesModel:
+        """The same on a finer plan, on a wider box if nobody gave one: for what is not typical."""
+        return self._on_a_plan(100, 1.5)
+
+    def _on_a_plan(self, share: int, width: float) -> NodesModel:
+        ssm, tol = self.ssm, max(self.report.tol / share, LEAST_TOL)
+        if ssm.structure is not None and not ssm.structure.boxed and width != 1:
+            box = ssm.state_box
+            wider = Box(box.center - width * box.half_width, box.center + width * box.half_width)
+            ssm = eqx.tree_at(lambda m: m.state_box, ssm, wider)
+
+        def make() -> NodesModel:
+            with jax.ensure_compile_time_eval():
+                return Nodes().learn(Task(ssm, tol, reason="many series side by side"))
+
+        return remembered(self, ("batched", share), make)
 
     def sized(self, series: Series) -> AbstractModel:
         """Itself; the model on a fixed plan for a traced series, and for gaps by quadrature."""

@@ -169,6 +169,15 @@ class ExactModel(AbstractBankModel):
         record = Record(log_mass, nothing, nothing, seen, code)
         return as_trace(BankRun(out.last, out.laws, record, out.mean, out.covariance))
 
+    def batched(self) -> "ExactModel":
+        """Itself."""
+        return self
+
+    def cut(self, trace: Trace, num: int) -> Trace:
+        """Whatever is stacked has rows."""
+        rows = jax.tree.map(lambda a: a[:num], trace._replace(last=None))
+        return rows._replace(last=jax.tree.map(lambda a: a[-1], rows.laws))
+
     def smooth(self, series: Series, trace: Trace, lag: int | None, keep: bool) -> Smoothing:
         """Every component by itself."""
         del keep  # these laws take no room

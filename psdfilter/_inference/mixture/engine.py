@@ -159,10 +159,11 @@ class Mixture(AbstractEngine):
 def _wide_angle(structure: AdditiveGaussian, tol: float) -> str | None:
     """Linearised sensors see angles by the shortest way only; why that is not enough, if so."""
     turns = structure.turns
-    if turns is None or is_traced((structure.R, turns)):
+    noise = structure.R
+    if turns is None or noise is None or is_traced((noise, turns)):
         return None
     for axis in turns.axes:
-        sd = float(np.sqrt(structure.R[axis, axis]))
+        sd = float(np.sqrt(noise[axis, axis]))
         if special.erfc(float(turns.periods[axis]) / (2 * np.sqrt(2) * sd)) > 0.1 * tol:
             return (
                 f"coordinate {axis} of y is an angle whose noise, of standard deviation {sd:.3g}, "

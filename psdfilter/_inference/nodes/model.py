@@ -40,7 +40,7 @@ from .online import (
     update_on_nodes,
 )
 from .paths import sample_paths
-from .run import trace_on_nodes
+from .run import tick_on_nodes, trace_on_nodes
 from .smoothed import SmoothedLaws, pair_law, smooth_to_the_end
 
 ABILITIES = frozenset(Ability) - {Ability.LAG_OF_SENSORS}
@@ -168,6 +168,29 @@ class NodesModel(AbstractModel):
     def run(self, series: Series, keep: bool) -> Trace:
         """The filter of a series."""
         return trace_on_nodes(self.filled, series, keep)
+
+    def batched(self) -> "NodesModel | None":
+        """Itself, unless its functions are NumPy's."""
+        return None if self.filled.ssm.vectorized else self
+
+    def watched(self, series: Series, keep: bool) -> Trace:
+        """The filter of a series, with an estimate of what each step adds to the error."""
+        return trace_on_nodes(self.filled, series, keep, True)
+
+    def settled(self, law: NodesLaw) -> NodesLaw:
+        """Its values at the nodes."""
+        return NodesLaw(law.values)
+
+    def tick(
+        self, law: NodesLaw, y: Observation, step: Int[Array, ""], row: Inputs
+    ) -> tuple[NodesLaw, Moved, Seen]:
+        """One transition and one observation, watched."""
+        return tick_on_nodes(self.filled, law, y, step, row)
+
+    def cut(self, trace: Trace, num: int) -> Trace:
+        """Whatever is stacked has rows."""
+        rows = jax.tree.map(lambda a: a[:num], trace._replace(last=None))
+        return rows._replace(last=NodesLaw(rows.laws.densities[-1]))
 
     def filtered(self, series: Series, trace: Trace) -> FilteredLaws:
         """p(x_t | y_1 ... y_t)."""

@@ -25,6 +25,7 @@ from .step import (
     observation_status,
     series_logs,
 )
+from .watch import step_errors_of_chunk
 from .workspace import Stepper
 
 # Steps of one chunk, and the numbers in one of its arrays of nodes: matrix products instead of
@@ -43,6 +44,7 @@ class Filtered(NamedTuple):
     moments: Float[Array, "t k"]
     sources: Float[Array, "t n"] | None  # before the last transition
     errors: Float[Array, " t"]  # delta_t
+    moved: Float[Array, " t"] | None  # what transitions add, if that is watched
     log_normalizers: Float[Array, " t"] | None  # log D_t, where it is not the mass kept
 
 
@@ -109,8 +111,15 @@ def filter_steps(
             unresolved = outs.seen & (errors > stepper.tol) & (outs.code == _results.OK)
             outs = outs._replace(code=jnp.where(unresolved, _results.UNRESOLVED, outs.code))
         moments = (outs.density * weights[None, :]) @ stepper.space.features
-        if keep and sources is None:
+        watch = stepper.watch
+        if (keep or watch is not None) and sources is None:
             sources = jnp.concatenate([last[None], outs.density[:-1]])
+        moved = None
+        if watch is not None:
+            assert sources is not None
+            layout = stepper.structure, stepper.shape
+            step, at = (sources, predicted, likelihood), (some.hops, some.steps, some.rows)
+            moved = step_errors_of_chunk(watch, layout, weights, step, at)
         final = outs.density[jnp.sum(part.used) - 1]
         kept = outs.density if keep else None
         out = Filtered(
@@ -118,6 +127,7 @@ def filter_steps(
             moments,
             sources if keep else None,
             errors,
+            moved,
             log_normalizers,
         )
         return (state, final), out

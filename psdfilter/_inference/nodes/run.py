@@ -1,10 +1,15 @@
 """The filter of a series that has been checked; compiled once for each set of sizes."""
 
-from jaxtyping import Array, Float
+from dataclasses import replace
 
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from ..._statespace.model import Inputs
 from ..compiled import call_compiled
-from ..series import Series
-from ..trace import Trace
+from ..series import Series, is_partly
+from ..trace import Moved, Observation, Seen, Trace
 from .filled import Filled
 from .filtered import Kept
 from .host import Tabulated, tabulate
@@ -12,7 +17,7 @@ from .laws import moments_from_features
 from .online import NodesLaw
 from .recursion import BATCHED_CHUNK, CHUNK, Filtered, filter_steps
 from .stacked import stacked_squares
-from .workspace import Stepper, stepper_of
+from .workspace import Stepper, stepper_of, watched_stepper_of
 
 Moments = tuple[Float[Array, "t d"], Float[Array, "t d d"]]
 
@@ -30,7 +35,7 @@ def _run(
 
 
 def run_on_nodes(
-    filled: Filled, series: Series, keep: bool
+    filled: Filled, series: Series, keep: bool, watched: bool = False
 ) -> tuple[Float[Array, " n"], Filtered, Moments, Tabulated]:
     """The last density, all steps, means and covariances; and the tables of a NumPy model."""
     host, stacked = tabulate(filled, series), None
@@ -39,14 +44,14 @@ def run_on_nodes(
     # JAX has no public way to ask whether `vmap` is at work; a wrong guess costs time only.
     batched = type(series.ys).__name__ == "BatchTracer"
     options = (keep, BATCHED_CHUNK if batched else CHUNK)
-    stepper = stepper_of(filled)
+    stepper = watched_stepper_of(filled) if watched else stepper_of(filled)
     out = call_compiled(_run, stepper, series, host, stacked, options=options)
     return *out, host
 
 
-def trace_on_nodes(filled: Filled, series: Series, keep: bool) -> Trace:
-    """The filter of a series."""
-    last, out, (mean, covariance), host = run_on_nodes(filled, series, keep)
+def trace_on_nodes(filled: Filled, series: Series, keep: bool, watched: bool = False) -> Trace:
+    """The filter of a series; `watched`: with an estimate of the error of each step."""
+    last, out, (mean, covariance), host = run_on_nodes(filled, series, keep, watched)
     steps, kept = out.outs, None
     if keep:
         assert out.sources is not None
@@ -60,7 +65,22 @@ def trace_on_nodes(filled: Filled, series: Series, keep: bool) -> Trace:
         seen=steps.seen,
         log_kept=steps.log_kept,
         log_normalizers=normalizers,
-        errors=None,
+        errors=None if out.moved is None else out.errors + out.moved,
         last=NodesLaw(last),
         laws=kept,
     )
+
+
+def tick_on_nodes(
+    filled: Filled, law: NodesLaw, y: Observation, step: Int[Array, ""], row: Inputs
+) -> tuple[NodesLaw, Moved, Seen]:
+    """A series of one row that starts from a law in place of the prior; may be traced."""
+    stepper = replace(watched_stepper_of(filled), prior=law.values)
+    rows = jax.tree.map(lambda a: a[None], row)
+    series = Series(jnp.asarray(y)[None], step[None], jnp.ones(1, int), rows, True, is_partly(y))
+    last, out = filter_steps(stepper, series, Tabulated(), None, False)
+    assert out.moved is not None
+    steps = jax.tree.map(lambda a: a[0], out.outs)
+    moved = Moved(steps.log_kept, out.moved[0], jnp.zeros((), int))
+    seen = Seen(steps.log_mass, out.errors[0], steps.seen, steps.code)
+    return NodesLaw(last), moved, seen

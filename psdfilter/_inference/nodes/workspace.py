@@ -1,5 +1,7 @@
 """What every step of a filter needs and no step changes: made once for each model."""
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -14,6 +16,7 @@ from ..sizing.grids import grid_points, mesh_points
 from ..sizing.plan import Plan
 from .filled import Filled
 from .joint import JointObservation
+from .watch import Watch
 
 
 class Workspace(eqx.Module):
@@ -53,6 +56,7 @@ class Stepper(eqx.Module):
         squares: E_g, the transition at the nodes; None if it varies in time.
         sensor: the model with its observation density only.
         whole: the filled plan, for a transition that varies in time or a joint model of (x, y).
+        watch: what the plan gets wrong, if errors are to be estimated on the way.
     """
 
     space: Workspace
@@ -66,6 +70,7 @@ class Stepper(eqx.Module):
     structure: Structure = eqx.field(static=True)
     shape: tuple[int, ...] = eqx.field(static=True)
     tol: float = eqx.field(static=True)
+    watch: Watch | None = None
 
     @staticmethod
     def of(filled: Filled, space: Workspace | None = None) -> "Stepper":
@@ -111,6 +116,21 @@ def stepper_of(filled: Filled) -> Stepper:
             return _make(filled)
 
     return remembered(filled, Stepper, make)
+
+
+_watch = eqx.filter_jit(Watch.of)
+
+
+def watched_stepper_of(filled: Filled) -> Stepper:
+    """The stepper that estimates the errors of its steps; made once, of a model written in JAX."""
+    if is_traced(filled.prior_root) or is_traced(filled.plan.nodes):
+        return replace(Stepper.of(filled), watch=Watch.of(filled))
+
+    def make() -> Stepper:
+        with jax.ensure_compile_time_eval():
+            return replace(stepper_of(filled), watch=_watch(filled))
+
+    return remembered(filled, Watch, make)
 
 
 def _nothing(*_: object) -> float:

@@ -1,0 +1,139 @@
+"""What a fixed plan gets wrong in each step, measured on the way: no second filter is needed.
+
+With the true Q and the learned Q^ at the nodes, one transition puts |p - p^| <= sum_m v_m |Q - Q^|
+into a prediction, and an observation makes of that
+
+    int |p - p^| G / int p G
+
+in the filtered density. Outliers weigh the tails, where Q^ is right to its tolerance and not to its
+size: there this is large while every fit is as good as ever.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..._statespace.functions import Time
+from ..._statespace.model import (
+    Inputs,
+    StateSpaceModel,
+    log_prior_table,
+    log_transition_table,
+)
+from ..sizing.contraction import Structure, predict_tensor
+from ..sizing.grids import grid_points
+from ..sizing.plan import Plan
+from ..sizing.tables import TransitionTables
+from .filled import Filled, maybe_renormalized
+
+
+class Watch(eqx.Module):
+    """Gaps between the learned and the true densities at the nodes.
+
+    Attributes:
+        prior: |p(x_0) - p^(x_0)| at the nodes.
+        gaps: |Q_g - Q^_g| of every factor; None if the transition varies in time.
+        squares: Q^_g, the other factors of a product.
+        whole: the filled plan, where the transition varies in time.
+        is_cut: whether the box was only simulated, so that mass that leaves it is an error.
+    """
+
+    prior: Float[Array, " n"]
+    gaps: tuple[Float[Array, "..."], ...] | None
+    squares: tuple[Float[Array, "..."], ...] | None
+    whole: Filled | None
+    is_cut: bool = eqx.field(static=True)
+
+    @staticmethod
+    def of(filled: Filled) -> "Watch":
+        """Tabulated once for a model."""
+        tables = filled.tables
+        structure = filled.ssm.structure
+        return Watch(
+            jnp.abs(_true_prior(filled) - filled.prior),
+            None if tables is None else _gaps(filled, tables, None, None),
+            None if tables is None else tables.squares,
+            filled if tables is None else None,
+            structure is not None and not structure.boxed,
+        )
+
+    def moved(self, layout: "Layout", v: Float[Array, " n"], t: Time, row: Inputs) -> Array:
+        """sum_m v_m |Q - Q^|(z_m, z_j), a sum over the factors; `v` has the weights in it."""
+        gaps, squares = self.gaps, self.squares
+        if gaps is None or squares is None:
+            assert self.whole is not None
+            tables = self.whole.tables_at(t, row)
+            gaps, squares = _gaps(self.whole, tables, t, row), tables.squares
+        structure, shape = layout
+        total = jnp.zeros_like(v)
+        for g, gap in enumerate(gaps):
+            mixed = tuple(gap if h == g else other for h, other in enumerate(squares))
+            total = total + predict_tensor(structure, mixed, v.reshape(shape)).ravel()
+        return total
+
+
+Layout = tuple[Structure, tuple[int, ...]]
+
+
+def _true_prior(filled: Filled) -> Float[Array, " n"]:
+    plan = filled.plan
+    logs = log_prior_table(filled.ssm, plan.node_points())
+    logs = jnp.where(jnp.isnan(logs), -jnp.inf, logs)
+    values = jnp.exp(logs - jnp.max(logs))
+    return values / (plan.node_weights() @ values)
+
+
+def _gaps(
+    filled: Filled, tables: TransitionTables, t: Time, row: Inputs
+) -> tuple[Float[Array, "..."], ...]:
+    plan = filled.plan
+    exact = tuple(true_squares(plan, filled.ssm, g, t, row) for g in range(len(plan.transitions)))
+    true = maybe_renormalized(plan, TransitionTables(tables.rows, exact), filled.renormalize)
+    pairs = zip(true.squares, tables.squares, strict=True)
+    return tuple(jnp.abs(a - b) for a, b in pairs)
+
+
+def true_squares(
+    plan: Plan, ssm: StateSpaceModel, factor: int, t: Time, row: Inputs
+) -> Float[Array, "..."]:
+    """Q_g at the nodes as the model gives it, laid out as the table of the learned one."""
+    part = plan.transitions[factor]
+    # Coordinates that the factor does not depend on stay at the middle of the box.
+    u_axes = tuple(z if a in part.given else jnp.zeros(1) for a, z in enumerate(plan.nodes))
+    group = plan.box.keep(part.group)
+    u = grid_points(plan.box, u_axes)
+    x = grid_points(group, tuple(plan.nodes[a] for a in part.group))
+    logs = log_transition_table(ssm, part.group, u, x, t, row)
+    values = jnp.exp(logs + jnp.sum(jnp.log(group.half_width)))
+    return values.reshape(tuple(plan.shape[a] for a in (*sorted(part.given), *part.group)))
+
+
+def step_errors(
+    watch: Watch,
+    layout: Layout,
+    weights: Float[Array, " n"],
+    step: tuple[Array, ...],
+    at: tuple[Array, Array, Inputs],
+) -> Float[Array, ""]:
+    """What the transitions before one observation add, estimated total variation.
+
+    `step` are the density before the last transition, the prediction and the likelihood, at the
+    nodes; `at` the number of transitions, the time and the inputs.
+    """
+    source, predicted, likelihood = step
+    hops, t, row = at
+    gap = watch.moved(layout, weights * source, t, row)
+    # Before the first transition the error of the prior itself.
+    gap = jnp.where(hops > 0, gap, jnp.where(t == 0, watch.prior, 0.0))
+    mass = jnp.sum(weights * predicted * likelihood)
+    amplified = jnp.sum(weights * gap * likelihood) / jnp.where(mass > 0, mass, 1.0)
+    # Of transitions with nothing seen in between the last stands for all.
+    earlier = jnp.maximum(hops - 1, 0).astype(float) * jnp.sum(weights * gap)
+    lost = jnp.zeros(())
+    if watch.is_cut:
+        lost = jnp.maximum(1.0 - jnp.sum(weights * predicted), 0.0)
+    return amplified + earlier + lost
+
+
+step_errors_of_chunk = jax.vmap(step_errors, (None, None, None, 0, 0))
