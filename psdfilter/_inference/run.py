@@ -29,11 +29,11 @@ _FATAL = (_results.NO_MASS, _results.BAD_OBSERVATION, _results.SINGULAR)
 @overload
 def run_filter(
     model: AbstractModel,
-    ys: ArrayLike,
+    ys: ArrayLike | Frame,
     *,
     first: str = "predict",
     inputs: Inputs = None,
-    times: Numbers | None = None,
+    times: Any = None,
     keep: str = "densities",
     throw: bool = True,
 ) -> Posterior: ...
@@ -44,7 +44,7 @@ def run_filter(
     *,
     first: str = "predict",
     inputs: Inputs = None,
-    times: Numbers | None = None,
+    times: Any = None,
     keep: str = "densities",
     throw: bool = True,
 ) -> Any: ...

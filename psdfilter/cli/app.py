@@ -244,7 +244,7 @@ def fit(
         run_fit(request, read, Screen(quiet), tuple(free or ()), limits)
 
 
-app.command(rich_help_panel=_DATA)(fleet)
+_ = app.command(rich_help_panel=_DATA)(fleet)
 
 
 @app.command(rich_help_panel=_MODEL)
