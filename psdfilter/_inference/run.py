@@ -29,6 +29,17 @@ _FATAL = (_results.NO_MASS, _results.BAD_OBSERVATION, _results.SINGULAR)
 @overload
 def run_filter(
     model: AbstractModel,
+    ys: list[Any] | tuple[Any, ...],
+    *,
+    first: str = "predict",
+    inputs: Inputs = None,
+    times: Any = None,
+    keep: str = "densities",
+    throw: bool = True,
+) -> Any: ...
+@overload
+def run_filter(
+    model: AbstractModel,
     ys: ArrayLike | Frame,
     *,
     first: str = "predict",
@@ -37,17 +48,6 @@ def run_filter(
     keep: str = "densities",
     throw: bool = True,
 ) -> Posterior: ...
-@overload
-def run_filter(
-    model: AbstractModel,
-    ys: Sequence[object],
-    *,
-    first: str = "predict",
-    inputs: Inputs = None,
-    times: Any = None,
-    keep: str = "densities",
-    throw: bool = True,
-) -> Any: ...
 def run_filter(
     model: AbstractModel,
     ys: Numbers | Frame,

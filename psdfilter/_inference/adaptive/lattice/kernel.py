@@ -25,9 +25,10 @@ AXES = 4
 BAND = 128
 # Nats below its end within which the likelihood between nodes must stay.
 _HIDDEN = 1.0
-# Least share of the difference of two nested rules that counts as error of the finer: kinks and
-# jumps, whose rules converge by factors of four and two, are known to a factor of ten.
-LEAST_SHARE = 0.03
+# Least share of the difference of two nested rules that counts as error of the finer. Where maps
+# have kinks, whose rules converge by factors of four, a third of the difference is left; and the
+# ratio to the coarsest rule, which does not even resolve what is smooth, tells nothing.
+_LEAST, _ROUGH = 0.03, 1 / 3
 # Nodes of up to so many times the mass of those that are dropped are at the rim. What is missing
 # beyond them is less than so much of their share in a sum: of tails that fall by 1.25 from node to
 # node it is a hundredth, of those that fall by 20 a twentieth.
@@ -54,6 +55,7 @@ class Tables(NamedTuple):
         sensor: h at the nodes, in units of the sensor's noise; none of a likelihood by tables.
         middle: the same between nodes, half a spacing on along every axis.
         inside: whether a node is where the state lives, and not beside a wall.
+        rough: whether f, and h, have kinks or jumps near a node.
         logs: log G at the nodes for every row; none of a sensor with Gaussian noise.
         between: the same between nodes, its largest value where there are several points.
         bent: whether log G has structure there that nodes cannot show.
@@ -66,6 +68,7 @@ class Tables(NamedTuple):
     sensor: Float[np.ndarray, "r p"]
     middle: Float[np.ndarray, "r p"]
     inside: Int[np.ndarray, " r"]
+    rough: Bool[np.ndarray, "2 r"]
     logs: Float[np.ndarray, "t r"]
     between: Float[np.ndarray, "t r"]
     bent: Bool[np.ndarray, "t r"]
@@ -390,8 +393,23 @@ def _keep(row, y, seen, numbers, tables, scratch, state):  # pragma: no cover - 
 
 
 @_inner
-def _differences(count, numbers, scratch, new, told, t):  # pragma: no cover - compiled
+def _rough_share(active, rough, tables, target):  # pragma: no cover - compiled
+    """The least share of differences, by whether nodes that matter are near a kink."""
+    mass = 0.0
+    for m in range(active.masses.size):
+        r = _region_index(tables, active.place[m])
+        if r >= 0 and rough[r]:
+            mass += active.masses[m]
+    return _ROUGH if mass > target else _LEAST
+
+
+@_inner
+def _differences(count, numbers, scratch, state, told, t):  # pragma: no cover - compiled
     """How far sums over lattices of twice and four times the spacing are off."""
+    active, every, tables = state
+    new = Active(every.place[:count], every.masses[:count], every.carried[:count], 0.0, 0.0)
+    least_old = _rough_share(active, tables.rough[0], tables, numbers.target)
+    least_new = _rough_share(new, tables.rough[1], tables, numbers.target)
     d, first, sums = numbers.axes, scratch.window[0], scratch.sums
     strides, fine = scratch.window[2], scratch.fine
     second, fourth = 2.0**d, 4.0**d
@@ -409,16 +427,16 @@ def _differences(count, numbers, scratch, new, told, t):  # pragma: no cover - c
             even += second * mass
         if bits & 3 == 0:
             few += fourth * mass
-    share = _share(one, two)
+    share = _share(one, two, least_old)
     for i in range(count):
         fine[i] *= share
     whole = 1 - scratch.scalars[_DROPPED]
     halves, sampling = max(one, abs(whole - even)), abs(whole - even)
-    sampling *= _share(sampling, abs(even - few))
+    sampling *= _share(sampling, abs(even - few), least_new)
     lines = 0.0
     for e in range(d):
         one, two = _line_sums(e, d, count, new, scratch)
-        lines += one * _share(one, two)
+        lines += one * _share(one, two, least_new)
         halves = max(halves, one)
     # A cut leaves an error of what is beside it.
     told.numbers[t, 2] = max(sampling, lines) + scratch.scalars[_DROPPED] + scratch.scalars[_WALL]
@@ -426,11 +444,11 @@ def _differences(count, numbers, scratch, new, told, t):  # pragma: no cover - c
 
 
 @_inner
-def _share(fine, coarse):  # pragma: no cover - compiled
+def _share(fine, coarse, least):  # pragma: no cover - compiled
     """What the finest rule errs by, over the difference to the next: `rules.embedded_error`."""
     rho = min(fine, coarse) / max(coarse, 1e-290)
     ratio = rho / (1 - rho) if rho < 0.5 else 1.0
-    return max(ratio, LEAST_SHARE)
+    return max(ratio, least)
 
 
 @_inner
@@ -533,7 +551,7 @@ def _step(t, y, seen, state, numbers, scratch, told):  # pragma: no cover - comp
     count = _keep(t, y, seen, numbers, tables, scratch, (active, new))
     if count < 0:
         return -FULL
-    _differences(count, numbers, scratch, new, told, t)
+    _differences(count, numbers, scratch, state, told, t)
     good = _errors(count, numbers, scratch, state, told, t)
     _moments(count, numbers, new, told, t)
     return count if good else -MISSED
