@@ -133,7 +133,7 @@ def embedded_error(fine: np.ndarray, coarse: np.ndarray, least: float = LEAST_SH
     than the share `least` of it.
     """
     d, other = np.abs(fine), np.abs(coarse)
-    # rho >= 1/2: d rho / (1 - rho) >= d
-    rho = np.minimum(d, other) / np.maximum(other, 1e-290)
+    # rho >= 1/2: d rho / (1 - rho) >= d; two coarser rules that agree say nothing of a finer one.
+    rho = np.where(d < other, d / np.maximum(other, 1e-290), 1.0)
     ratio = np.where(rho < 0.5, rho / (1 - np.minimum(rho, 0.5)), 1.0)
     return d * np.maximum(ratio, least)

@@ -446,7 +446,7 @@ def _differences(count, numbers, scratch, state, told, t):  # pragma: no cover -
 @_inner
 def _share(fine, coarse, least):  # pragma: no cover - compiled
     """What the finest rule errs by, over the difference to the next: `rules.embedded_error`."""
-    rho = min(fine, coarse) / max(coarse, 1e-290)
+    rho = fine / coarse if fine < coarse else 1.0
     ratio = rho / (1 - rho) if rho < 0.5 else 1.0
     return max(ratio, least)
 
