@@ -83,7 +83,8 @@ def _embedded(fine: Array, coarse: Array) -> Array:
 
 
 def _finite(logs: Array) -> Array:
-    return jnp.where(jnp.isnan(logs), -jnp.inf, logs)
+    """`rules.no_nan`."""
+    return jnp.where(jnp.isnan(logs) | jnp.isposinf(logs), -jnp.inf, logs)
 
 
 def _log_g(parts: Parts, x: Array, row: Rows, missing: Array) -> Array:

@@ -137,3 +137,11 @@ def embedded_error(fine: np.ndarray, coarse: np.ndarray, least: float = LEAST_SH
     rho = np.where(d < other, d / np.maximum(other, 1e-290), 1.0)
     ratio = np.where(rho < 0.5, rho / (1 - np.minimum(rho, 0.5)), 1.0)
     return d * np.maximum(ratio, least)
+
+
+def no_nan(logs: np.ndarray) -> np.ndarray:
+    """-inf for what is no number, and where a density is infinite.
+
+    Densities are infinite at single points, or where numbers underflow far from all mass.
+    """
+    return np.where(np.isnan(logs) | np.isposinf(logs), -np.inf, logs)

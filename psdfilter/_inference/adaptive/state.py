@@ -10,7 +10,7 @@ from ..._statespace.model import Inputs
 from .pairs import corrected, smooth_panels
 from .panels import Field, Panels, level_ratios
 from .reach import Frame
-from .rules import PANEL, embedded_error
+from .rules import PANEL, embedded_error, no_nan
 from .tables import Seen, Source, Values
 
 # Mass beyond an end over that of the outermost three nodes of a panel, a tenth of it, for a density
@@ -130,19 +130,15 @@ def field_of(
         for one in seen:
             logs = logs + values.log_likelihood(x, one)
         if source is None:
-            logs = _no_nan(logs + values.log_prior(x))
+            logs = no_nan(logs + values.log_prior(x))
             return logs, np.concatenate([np.ones((2, len(x))), np.zeros((2, len(x)))])
         sums = values.push(source, x)
-        both = _no_nan(logs + sums.log_p)
+        both = no_nan(logs + sums.log_p)
         top = max(top, float(np.max(both)))
         log_p, ratios = corrected(values, source, x, sums, both > top - cut, target)
-        return _no_nan(logs + log_p), ratios
+        return no_nan(logs + log_p), ratios
 
     return field
-
-
-def _no_nan(logs: np.ndarray) -> np.ndarray:
-    return np.where(np.isnan(logs), -np.inf, logs)
 
 
 def evaluate(values: Values, law: Law, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from ..._statespace.functions import Inputs, call
 from ..._statespace.model import StateSpaceModel
-from .rules import PANEL, embedded_error
+from .rules import PANEL, embedded_error, no_nan
 from .values import Parts, parts_of
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class CompiledValues:
             full = _size(len(old), _PAIR_SIZES)
             old, new = _filled(old, full, old[-1]), _filled(new, full, new[-1])
             outs.append(np.asarray(_log_q_pairs(self.dynamic, self.static, old, new, t, row)))
-        return _no_nan(np.concatenate(outs)[: len(u)])
+        return no_nan(np.concatenate(outs)[: len(u)])
 
     def log_prior(self, x: np.ndarray) -> np.ndarray:
         return self._each(lambda block: _log_prior(self.dynamic, self.static, block), x)
@@ -218,7 +218,7 @@ class CompiledValues:
             np.asarray(_log_q(self.dynamic, self.static, old, block, t, row))
             for block in self._blocks(x)
         ]
-        return _no_nan(np.concatenate(outs, axis=1)[: len(u), : len(x)])
+        return no_nan(np.concatenate(outs, axis=1)[: len(u), : len(x)])
 
     def means(self, source: Source) -> np.ndarray | None:
         if self.dynamic.moved is None:
@@ -229,7 +229,7 @@ class CompiledValues:
 
     def _each(self, fn: Any, x: np.ndarray) -> np.ndarray:
         outs = [np.asarray(fn(block)) for block in self._blocks(x)]
-        return _no_nan(np.concatenate(outs)[: len(x)])
+        return no_nan(np.concatenate(outs)[: len(x)])
 
     def _blocks(self, x: np.ndarray) -> list[np.ndarray]:
         size = _NEW_SIZES[-1]
@@ -299,15 +299,11 @@ class HostValues:
 
     @staticmethod
     def _logs(value: Any, num: int) -> np.ndarray:
-        return _no_nan(np.asarray(value, dtype=float).reshape(num))
+        return no_nan(np.asarray(value, dtype=float).reshape(num))
 
 
 def _panel_errors(shares: np.ndarray) -> np.ndarray:
     return embedded_error(shares[0] - shares[1], shares[1] - shares[2])
-
-
-def _no_nan(logs: np.ndarray) -> np.ndarray:
-    return np.where(np.isnan(logs), -np.inf, logs)
 
 
 def values_of(ssm: StateSpaceModel) -> Values:

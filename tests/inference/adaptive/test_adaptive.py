@@ -3,6 +3,7 @@
 import importlib.util
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -128,3 +129,25 @@ def test_smoothing_laws_and_steps_agree():
     assert abs(state.log_likelihood - trace.log_masses.sum()) < 1e-3
     ahead = smooth.forecast(values, frame_of(case.ssm), law, [(9, None)], 1e-4)
     assert abs(ahead[0].masses @ ahead[0].nodes - 0.9 * truth[-1, 0]) < 1e-3
+
+
+def test_likelihoods_that_overflow_far_away_do_no_harm():
+    """exp(x / 2) underflows at x = -709 in such a way that JAX's logpdf is +inf there."""
+
+    def log_observation(x, y):
+        return jax.scipy.stats.norm.logpdf(y[0], 0.0, jnp.exp(x[0] / 2))
+
+    def same(x, y):
+        return jax.scipy.stats.norm.logpdf(y[0] * jnp.exp(-x[0] / 2)) - x[0] / 2
+
+    found = [
+        psd.run_filter(
+            psd.learn(
+                psd.linear_gaussian(0.9, 0.1, None, None, -0.2, 0.25, log_observation=log_g), 1e-3
+            ),
+            np.array([0.5, -1.0]),
+            first="observe",
+        ).log_likelihoods
+        for log_g in (log_observation, same)
+    ]
+    np.testing.assert_allclose(found[0], found[1], atol=1e-3)

@@ -17,6 +17,7 @@ from ...._statespace.model import (
     log_transition_table,
 )
 from ...compiled import call_compiled
+from ..rules import no_nan
 from ..spikes import BUMP, bends
 from .kernel import AXES, Active, Tables
 
@@ -295,7 +296,7 @@ def likelihoods(ssm: StateSpaceModel, x: Float[np.ndarray, " r"], rows: Rows) ->
         out = np.asarray(call_compiled(_logs, ssm, filled(part, _BLOCK), ys, ts, inputs))
         parts.append(out[:num, : len(part)])
     logs = np.concatenate(parts, axis=1)
-    logs = np.where(np.isnan(logs), -np.inf, logs)
+    logs = no_nan(logs)
     bent = np.zeros(logs.shape, bool)
     bent[:, 1:-1] = bends(logs) > BUMP
     each = logs.reshape(num, len(x), _LOOKS)
@@ -337,7 +338,7 @@ class TableRegion:
         size = -(-len(self.x) // 64) * 64
         x = filled(self.x[:, None], size)
         logs = np.asarray(call_compiled(_pairs, self.ssm, x))[: len(self.x), : len(self.x)]
-        return np.exp(np.where(np.isnan(logs), -np.inf, logs))
+        return np.exp(no_nan(logs))
 
     def tables(self, rows: Rows) -> Tables:
         """What the loop reads; `rows` are those whose likelihoods it will ask for."""

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 
 from .... import _results
 from ...._statespace.model import Inputs
-from ..rules import embedded_error
+from ..rules import embedded_error, no_nan
 from ..state import together
 from ..tables import Seen
 from .axes import LEAST_SHARE, Axes, Axis, is_edge
@@ -167,11 +167,6 @@ def likelihoods(values: PlaneValues, seen: tuple[Seen, ...], points: np.ndarray)
     for one in seen:
         logs = logs + values.log_likelihood(points, one)
     return logs
-
-
-def no_nan(logs: np.ndarray) -> np.ndarray:
-    """-inf for what is no number."""
-    return np.where(np.isnan(logs), -np.inf, logs)
 
 
 def own_errors(ratios: Float[np.ndarray, "6 n"]) -> Float[np.ndarray, "2 n"]:

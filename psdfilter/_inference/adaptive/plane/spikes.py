@@ -10,10 +10,11 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ...._statespace.model import AdditiveGaussian, LinearGaussian
+from ..rules import no_nan
 from ..spikes import BUMP, MOST
 from ..tables import Seen
 from .axes import Axes
-from .law import Law, likelihoods, no_nan
+from .law import Law, likelihoods
 from .sums import Source, log_sums
 from .values import PlaneValues
 

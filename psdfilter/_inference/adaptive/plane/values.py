@@ -4,7 +4,7 @@ Laws live in coordinates z with x = frame z. Additive Gaussian noise is isotropi
 sums over old nodes are matrix products.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ from ...._statespace.model import (
     log_transition_table,
 )
 from ...compiled import call_compiled
+from ..rules import no_nan
 from ..tables import Seen
 
 # Points are filled up to powers of two times this: few sizes, few programs.
@@ -182,7 +183,7 @@ class PlaneValues:
             out = log_prior_table(self.ssm, jnp.asarray(x))
         else:
             out = call_compiled(_prior, self.ssm, filled(x))
-        return _no_nan(np.asarray(out)[: len(z)]) + self.space.log_det
+        return no_nan(np.asarray(out)[: len(z)]) + self.space.log_det
 
     def log_likelihood(self, z: Float[np.ndarray, "n 2"], seen: Seen) -> Float[np.ndarray, " n"]:
         """log G(x_j, y)."""
@@ -193,7 +194,7 @@ class PlaneValues:
                 out = call(self.ssm.log_observation, x, ys, t=seen.t, inputs=seen.row)
         else:
             out = call_compiled(_likelihood, self.ssm, filled(x), seen.y, seen.t, seen.row)
-        return _no_nan(np.asarray(out, dtype=float)[: len(z)])
+        return no_nan(np.asarray(out, dtype=float)[: len(z)])
 
     def means(self, z: Float[np.ndarray, "n 2"], t: int, row: Inputs) -> Float[np.ndarray, "n 2"]:
         """f(u_m) in z, for Gaussian noise."""
@@ -214,7 +215,7 @@ class PlaneValues:
         else:
             args = (filled(u), filled(x), t, row)
             out = np.asarray(call_compiled(_axis_pairs, self.ssm, *args, options=(axis,)))
-        return _no_nan(out[: len(z), : len(new)]) + np.log(scale)
+        return no_nan(out[: len(z), : len(new)]) + np.log(scale)
 
     def log_pairs(
         self, z: np.ndarray, new: Float[np.ndarray, "k 2"], t: int, row: Inputs
@@ -228,7 +229,7 @@ class PlaneValues:
             out = np.asarray(out, dtype=float).reshape(len(u), len(x))
         else:
             out = np.asarray(call_compiled(_pairs, self.ssm, filled(u), filled(x), t, row))
-        return _no_nan(out[: len(z), : len(new)]) + self.space.log_det
+        return no_nan(out[: len(z), : len(new)]) + self.space.log_det
 
     def sums(
         self, old: tuple[np.ndarray, np.ndarray, np.ndarray], new: np.ndarray, t: int, row: Inputs
@@ -249,7 +250,3 @@ class PlaneValues:
         while 2 * size * old <= _PAIRS and size < new:
             size *= 2
         return size
-
-
-def _no_nan(logs: Any) -> np.ndarray:
-    return np.where(np.isnan(logs), -np.inf, logs)
