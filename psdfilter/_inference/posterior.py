@@ -9,7 +9,6 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from .._checks import as_count, as_key
 from .._density.psd import AbstractDensity
 from .._frames.labels import Labels
-from .._statespace.functions import Row
 from .._statespace.model import Inputs
 from .ability import Ability
 from .certificate.certificate import Certificate
@@ -18,7 +17,7 @@ from .model import AbstractModel
 from .registry import engine_of, require
 from .result import AbstractGiven, AbstractResult
 from .series import Series
-from .times import dates_of
+from .times import shown_times
 from .trace import Moments, Trace
 
 _NO_LAWS = 'this needs the densities: filter with keep="densities" instead of "summaries"'
@@ -76,13 +75,6 @@ def _observations(
     require(model, Ability.OBSERVED_LAWS)
     seen = model.observed(laws, steps, rows)
     return Observations(Moments(seen.mean, seen.covariance), seen, seen.leak, steps, labels)
-
-
-def shown_times(steps: Int[Array, " t"], rows: Inputs, origin: str | None) -> Array | np.ndarray:
-    """Steps, real times or dates, whichever the data had."""
-    if not isinstance(rows, Row) or rows.time is None:
-        return steps
-    return jnp.asarray(rows.time) if origin is None else dates_of(origin, rows.time)
 
 
 class Posterior(AbstractResult):

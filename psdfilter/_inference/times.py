@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._checks import Numbers, is_concrete
+from .._statespace.functions import Inputs, Row
 
 # Dates are kept to the microsecond: float64 counts those of 285 years exactly.
 _DAY = np.timedelta64(86_400_000_000, "us")
@@ -87,6 +88,13 @@ def dates_of(origin: str, days: Numbers) -> np.ndarray:
     """Days after a date as dates."""
     ticks = np.round(np.asarray(days, dtype=float) * (_DAY / np.timedelta64(1, "us")))
     return np.datetime64(origin, "us") + ticks.astype("timedelta64[us]")
+
+
+def shown_times(steps: Int[Array, " t"], rows: Inputs, origin: str | None) -> Array | np.ndarray:
+    """Steps, real times or dates, whichever the data had."""
+    if not isinstance(rows, Row) or rows.time is None:
+        return steps
+    return jnp.asarray(rows.time) if origin is None else dates_of(origin, rows.time)
 
 
 def counted_clock(num: int, times: Numbers) -> tuple[Int[Array, " t"], Int[Array, " t"]]:

@@ -87,26 +87,17 @@ def additive_gaussian(
             is one in other units, else False. Residuals then go the shortest way round, and it
             does not matter by how many turns y and h(x) differ.
     """
-    if not callable(f):
-        raise ValueError(f"f must be a function, got {type(f).__name__}")
     mean = as_mean("m0", m0)
     dim = mean.shape[0]
-    if state_box is None and inputs is None and requires(f, "inputs"):
-        raise ValueError(
-            "state_box must be given for an f that takes inputs, or one typical row of them as "
-            "inputs=, so that a box can be simulated"
-        )
-    _ = _check_map("f", f, mean, dim, inputs)
+    _check_dynamics(f, mean, state_box, inputs)
     noise = as_noise("Q", Q, dim, singular=True)
     prior = as_noise("P0", P0, dim, singular=True)
     move = as_function(f)
     if log_observation is None:
         see, seen_noise, parts = _additive_sensor(h, R, mean, inputs, wrap)
     else:
-        see, seen_noise = no_sensor("h and R", h, R), None
+        see, seen_noise = no_sensor("h, R and wrap", h, R if wrap is None else wrap), None
         parts = {"log_observation": log_observation, "sample_observation": sample_observation}
-        if wrap is not None:
-            raise ValueError("wrap is for h and R: a log_observation wraps by itself")
     box, bounded = _box_for(state_box, GaussianPrior(mean, prior), move, noise, inputs)
     if state_box is not None:
         noise, prior = _on_circles(box, noise), _on_circles(box, prior)
@@ -132,6 +123,19 @@ def additive_gaussian(
         **_transition_parts(move, noise),
         **parts,
     )
+
+
+def _check_dynamics(
+    f: Callable[..., Numbers], mean: Array, state_box: BoxLike | None, inputs: Inputs
+) -> None:
+    if not callable(f):
+        raise ValueError(f"f must be a function, got {type(f).__name__}")
+    if state_box is None and inputs is None and requires(f, "inputs"):
+        raise ValueError(
+            "state_box must be given for an f that takes inputs, or one typical row of them as "
+            "inputs=, so that a box can be simulated"
+        )
+    _ = _check_map("f", f, mean, mean.shape[0], inputs)
 
 
 def _box_for(

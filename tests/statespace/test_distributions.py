@@ -60,7 +60,8 @@ class Grid:
         return np.array([law @ (self.weights * self.x) for law in laws])
 
     def cdf(self, law):
-        return np.cumsum(law * self.weights)
+        masses = law * self.weights
+        return np.cumsum(masses) - 0.5 * masses
 
 
 YS = np.array([1.0, 2.0, 0.0, np.nan, 3.0, 5.0])

@@ -8,7 +8,7 @@ from ... import _results
 from ..._statespace.functions import keywords_of
 from ..._statespace.model import StateSpaceModel
 from .hosted import Series, is_missing
-from .lattice.kernel import AXES, Active
+from .lattice.records import AXES, Active
 from .lattice.region import Region, Space, TableRegion
 from .lattice.run import Stretch, run_rows, thresholds
 from .reach import Frame

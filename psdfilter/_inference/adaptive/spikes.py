@@ -23,7 +23,7 @@ _WIDTHS = 8.0
 
 def bends(logs: Float[np.ndarray, "k n"]) -> Float[np.ndarray, "k m"]:
     """|second differences| along the last axis, infinite beside a zero of the likelihood."""
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         out = np.abs(logs[:, :-2] - 2 * logs[:, 1:-1] + logs[:, 2:])
     zero = np.isneginf(logs)
     none = zero[:, :-2] & zero[:, 1:-1] & zero[:, 2:]

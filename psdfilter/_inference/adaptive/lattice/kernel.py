@@ -14,154 +14,37 @@ of its terms at the frequencies of the dual lattice, and half of each of these b
 2 h.
 """
 
-from typing import Any, NamedTuple
+import hashlib
+from pathlib import Path
 
 import numba
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
-AXES = 4
-# Most neighbours along an axis that a node reaches.
-BAND = 128
+from .errors import (
+    DROPPED,
+    NORM,
+    OFFSET,
+    PEAK,
+    REST,
+    TOP,
+    UNSEEN,
+    WALL,
+    differences,
+    errors_of,
+    inner,
+    region_index,
+)
+from .records import AXES, BAND, DONE, FULL, MISSED, OUTSIDE, WIDE, Active
+
 # Nats below its end within which the likelihood between nodes must stay.
 _HIDDEN = 1.0
-# Least share of the difference of two nested rules that counts as error of the finer. Where maps
-# have kinks, whose rules converge by factors of four, a third of the difference is left; and the
-# ratio to the coarsest rule, which does not even resolve what is smooth, tells nothing.
-_LEAST, _ROUGH = 0.03, 1 / 3
 # Nodes of up to so many times the mass of those that are dropped are at the rim. What is missing
 # beyond them is less than so much of their share in a sum: of tails that fall by 1.25 from node to
 # node it is a hundredth, of those that fall by 20 a twentieth.
 _RIM, _BEYOND = 100.0, 0.25
-# Lines of nodes that are taken together where sums along an axis are compared: over all of the
-# plane two rules may agree by chance, and single lines err by more than the sum over them.
-_STRIP = 8
-# Why a run of steps has ended.
-DONE, MISSED, OUTSIDE, FULL, WIDE = 0, 1, 2, 3, 4
 
 
-# Functions that only compiled ones call need no way in from Python: half of their compilation.
-_OPTIONS: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-_inner = numba.njit(cache=True, **_OPTIONS)
-
-
-class Tables(NamedTuple):
-    """What the loop reads: values at the nodes of a region of the lattice, in C order.
-
-    Attributes:
-        low: index of the first node along every axis.
-        size: number of nodes along every axis.
-        means: f at the nodes, in z.
-        sensor: h at the nodes, in units of the sensor's noise; none of a likelihood by tables.
-        middle: the same between nodes, half a spacing on along every axis.
-        inside: whether a node is where the state lives, and not beside a wall.
-        rough: whether f, and h, have kinks or jumps near a node.
-        logs: log G at the nodes for every row; none of a sensor with Gaussian noise.
-        between: the same between nodes, its largest value where there are several points.
-        bent: whether log G has structure there that nodes cannot show.
-        kernel: Q at pairs of nodes, old ones first; none of Gaussian noise.
-    """
-
-    low: Int[np.ndarray, " 4"]
-    size: Int[np.ndarray, " 4"]
-    means: Float[np.ndarray, "r 4"]
-    sensor: Float[np.ndarray, "r p"]
-    middle: Float[np.ndarray, "r p"]
-    inside: Int[np.ndarray, " r"]
-    rough: Bool[np.ndarray, "2 r"]
-    logs: Float[np.ndarray, "t r"]
-    between: Float[np.ndarray, "t r"]
-    bent: Bool[np.ndarray, "t r"]
-    kernel: Float[np.ndarray, "r r"]
-
-
-class Numbers(NamedTuple):
-    """Numbers of a run."""
-
-    axes: int  # coordinates of the state
-    h: float
-    threshold: float  # mass of a node that is dropped
-    tail: float  # mass times kernel where the kernel of a node is cut off
-    depth: float  # nats below the highest value where structure of the likelihood matters
-    target: float  # largest error of one step
-    total: float  # largest error accumulated
-
-
-class Active(NamedTuple):
-    """Nodes that hold mass, and errors carried over masses."""
-
-    place: Int[np.ndarray, "n 4"]
-    masses: Float[np.ndarray, " n"]
-    carried: Float[np.ndarray, " n"]
-    error: float
-    lost: float
-
-
-class Kept(NamedTuple):
-    """Nodes of all steps, one after the other, and where each step ends."""
-
-    place: Int[np.ndarray, "m 4"]
-    masses: Float[np.ndarray, " m"]
-    carried: Float[np.ndarray, " m"]
-    ends: Int[np.ndarray, " t"]
-
-
-# Places in `Scratch.scalars`.
-_NORM, _TOP, _DROPPED, _WALL, _REST, _OFFSET, _UNSEEN, _PEAK = range(8)
-
-
-class Told(NamedTuple):
-    """Numbers of every step.
-
-    Attributes:
-        log_norm: log Z; of a row without observation, that of the mass kept.
-        numbers: error accumulated, its own part, error of the sum over nodes, that of nodes left
-            out, mass lost, mean of relative errors.
-        halves: what every second node would err by, along the worst axis.
-        mean, covariance: of z.
-    """
-
-    log_norm: Float[np.ndarray, " t"]
-    numbers: Float[np.ndarray, "t 6"]
-    halves: Float[np.ndarray, " t"]
-    mean: Float[np.ndarray, "t 4"]
-    covariance: Float[np.ndarray, "t 4 4"]
-
-    def some(self, rows: slice) -> "Told":
-        """Those of some steps."""
-        log_norm, numbers, halves, mean, covariance = (part[rows] for part in self)
-        return Told(log_norm, numbers, halves, mean, covariance)
-
-
-class Scratch(NamedTuple):
-    """Arrays that every step writes anew; the first ones have room for a window."""
-
-    sums: Float[np.ndarray, "3 w"]  # nodes that are multiples of four, other even ones, others
-    carried: Float[np.ndarray, " w"]
-    rim: Float[np.ndarray, " w"]
-    total: Float[np.ndarray, " w"]
-    post: Float[np.ndarray, " w"]
-    lines: Float[np.ndarray, "3 w"]
-    fine: Float[np.ndarray, " w"]
-    weights: Float[np.ndarray, "4 b"]
-    window: Int[np.ndarray, "3 4"]  # first node, number of nodes, strides
-    band: Int[np.ndarray, "2 4"]  # first neighbour of a node, number of neighbours
-    scalars: Float[np.ndarray, " 8"]
-
-
-@_inner
-def _region_index(tables, k):  # pragma: no cover - compiled
-    """Where a node is in the region; -1 if it is outside."""
-    out = 0
-    for a in range(AXES):
-        i = k[a] - tables.low[a]
-        if i < 0 or i >= tables.size[a]:
-            return -1
-        out = out * tables.size[a] + i
-    return out
-
-
-@_inner
+@inner
 def _window(active, tables, numbers, scratch):  # pragma: no cover - compiled
     """The nodes that old ones reach; why there are none, or DONE."""
     first, size, strides = scratch.window[0], scratch.window[1], scratch.window[2]
@@ -171,7 +54,7 @@ def _window(active, tables, numbers, scratch):  # pragma: no cover - compiled
         if tabulated:
             first[a], size[a] = tables.low[a], tables.low[a] + tables.size[a] - 1
     for m in range(0 if tabulated else active.masses.size):
-        r = _region_index(tables, active.place[m])
+        r = region_index(tables, active.place[m])
         if r < 0:
             return OUTSIDE
         if not np.isfinite(tables.means[r, AXES - 1]):
@@ -198,7 +81,7 @@ def _window(active, tables, numbers, scratch):  # pragma: no cover - compiled
     return DONE if cells <= scratch.total.size else WIDE
 
 
-@_inner
+@inner
 def _fill(scratch, a, mean, reach, h):  # pragma: no cover - compiled
     """exp(-(h k - mean)^2 / 2) for all k within reach."""
     low = int(np.ceil((mean - reach) / h))
@@ -215,7 +98,7 @@ def _fill(scratch, a, mean, reach, h):  # pragma: no cover - compiled
     scratch.band[0, a], scratch.band[1, a] = low - scratch.window[0, a], count
 
 
-@_inner
+@inner
 def _add(sums, scale, scratch):  # pragma: no cover - compiled
     """Add the kernel of one node, times a number, to sums on the window."""
     band, strides, weights = scratch.band, scratch.window[2], scratch.weights
@@ -234,7 +117,7 @@ def _add(sums, scale, scratch):  # pragma: no cover - compiled
                     part[n] += w2 * last[n]
 
 
-@_inner
+@inner
 def _spread_rows(active, tables, numbers, scratch):  # pragma: no cover - compiled
     """The same for a table on a line."""
     for m in range(active.masses.size):
@@ -253,7 +136,7 @@ def _spread_rows(active, tables, numbers, scratch):  # pragma: no cover - compil
                 scratch.carried[n] += scale * row[n]
 
 
-@_inner
+@inner
 def _spread(active, tables, numbers, scratch):  # pragma: no cover - compiled
     """Sums over old nodes on a window: by kinds of nodes, of errors carried, and of the rim."""
     d = numbers.axes
@@ -264,7 +147,7 @@ def _spread(active, tables, numbers, scratch):  # pragma: no cover - compiled
         scratch.weights[a, 0] = 1.0
         scratch.band[0, a], scratch.band[1, a] = 0, 1
     for m in range(active.masses.size):
-        r = _region_index(tables, active.place[m])
+        r = region_index(tables, active.place[m])
         if not np.isfinite(tables.means[r, AXES - 1]):
             continue
         v = active.masses[m]
@@ -281,7 +164,7 @@ def _spread(active, tables, numbers, scratch):  # pragma: no cover - compiled
             _add(scratch.carried, 2.0**d * v * active.carried[m], scratch)
 
 
-@_inner
+@inner
 def _log_g(row, r, y, logs, sensor):  # pragma: no cover - compiled
     """log G at a node, but for a constant."""
     if logs.shape[1] > 0:
@@ -294,7 +177,7 @@ def _log_g(row, r, y, logs, sensor):  # pragma: no cover - compiled
     return total
 
 
-@_inner
+@inner
 def _weigh(row, y, seen, tables, scratch):  # pragma: no cover - compiled
     """p and p G on the window."""
     first, size = scratch.window[0], scratch.window[1]
@@ -327,21 +210,21 @@ def _weigh(row, y, seen, tables, scratch):  # pragma: no cover - compiled
         post[n] = value
         norm += value
         most = max(most, value)
-    scratch.scalars[_NORM], scratch.scalars[_TOP] = norm, top
-    scratch.scalars[_PEAK] = peak
+    scratch.scalars[NORM], scratch.scalars[TOP] = norm, top
+    scratch.scalars[PEAK] = peak
     # Where the likelihood is highest p may vanish: then nothing is left of their product.
     return most > 1e-250
 
 
-@_inner
+@inner
 def _keep(row, y, seen, numbers, tables, scratch, state):  # pragma: no cover - compiled
     """The nodes that hold mass; how many."""
     active, new = state
     tails = active.masses.size * numbers.tail
     first, size = scratch.window[0], scratch.window[1]
     total, post, scalars = scratch.total, scratch.post, scratch.scalars
-    norm, d = scalars[_NORM], numbers.axes
-    for n in range(_DROPPED, _UNSEEN + 1):
+    norm, d = scalars[NORM], numbers.axes
+    for n in range(DROPPED, UNSEEN + 1):
         scalars[n] = 0.0
     most, diagonal = 0.0, 0
     for n in range(size[0] * scratch.window[2, 0]):
@@ -349,7 +232,7 @@ def _keep(row, y, seen, numbers, tables, scratch, state):  # pragma: no cover - 
     for a in range(AXES - d, AXES):
         diagonal += scratch.window[2, a]
     # Where log G between nodes exceeds this, p times it may matter.
-    least = np.log(most) + _HIDDEN - np.log(scalars[_PEAK])
+    least = np.log(most) + _HIDDEN - np.log(scalars[PEAK])
     if tables.bent.size > 0:
         least -= _HIDDEN + numbers.depth
     count, at = 0, -1
@@ -366,25 +249,25 @@ def _keep(row, y, seen, numbers, tables, scratch, state):  # pragma: no cover - 
                     at += 1
                     r += 1
                     if seen and inner and l + 1 < size[3]:
-                        g = _log_g(row, r, y, tables.between, tables.middle) - scalars[_TOP]
+                        g = _log_g(row, r, y, tables.between, tables.middle) - scalars[TOP]
                         if g > least and min(total[at], total[at + diagonal]) > 1e-280:
                             p = 0.5 * (np.log(total[at]) + np.log(total[at + diagonal]))
                             bent = tables.bent.size > 0 and tables.bent[row, r]
                             if p + g > np.log(most) + (-numbers.depth if bent else _HIDDEN):
-                                scalars[_UNSEEN] = 1.0
+                                scalars[UNSEEN] = 1.0
                     share = post[at] / norm
                     if share < numbers.threshold:
-                        scalars[_DROPPED] += share
+                        scalars[DROPPED] += share
                         continue
                     if count >= new.masses.size:
                         return -1
                     if tables.inside[r] == 2:
-                        scalars[_WALL] += share
+                        scalars[WALL] += share
                     inherited = scratch.carried[at] / total[at]
                     # Nodes that were dropped, and tails that were cut off.
                     left_out = (_BEYOND * scratch.rim[at] + tails) / total[at]
-                    scalars[_OFFSET] += share * inherited
-                    scalars[_REST] += share * min(1.0, left_out)
+                    scalars[OFFSET] += share * inherited
+                    scalars[REST] += share * min(1.0, left_out)
                     new.place[count, 0], new.place[count, 1] = first[0] + i, first[1] + j
                     new.place[count, 2], new.place[count, 3] = first[2] + k, first[3] + l
                     new.masses[count], new.carried[count] = share, inherited
@@ -392,131 +275,7 @@ def _keep(row, y, seen, numbers, tables, scratch, state):  # pragma: no cover - 
     return count
 
 
-@_inner
-def _rough_share(active, rough, tables, target):  # pragma: no cover - compiled
-    """The least share of differences, by whether nodes that matter are near a kink."""
-    mass = 0.0
-    for m in range(active.masses.size):
-        r = _region_index(tables, active.place[m])
-        if r >= 0 and rough[r]:
-            mass += active.masses[m]
-    return _ROUGH if mass > target else _LEAST
-
-
-@_inner
-def _differences(count, numbers, scratch, state, told, t):  # pragma: no cover - compiled
-    """How far sums over lattices of twice and four times the spacing are off."""
-    active, every, tables = state
-    new = Active(every.place[:count], every.masses[:count], every.carried[:count], 0.0, 0.0)
-    least_old = _rough_share(active, tables.rough[0], tables, numbers.target)
-    least_new = _rough_share(new, tables.rough[1], tables, numbers.target)
-    d, first, sums = numbers.axes, scratch.window[0], scratch.sums
-    strides, fine = scratch.window[2], scratch.fine
-    second, fourth = 2.0**d, 4.0**d
-    one, two, even, few = 0.0, 0.0, 0.0, 0.0
-    for i in range(count):
-        at, bits, mass = 0, 0, new.masses[i]
-        for a in range(AXES):
-            at += (new.place[i, a] - first[a]) * strides[a]
-            bits |= new.place[i, a]
-        half = second * (sums[0, at] + sums[1, at]) / scratch.total[at]
-        fine[i] = abs(1 - half)
-        one += mass * fine[i]
-        two += mass * abs(half - fourth * sums[0, at] / scratch.total[at])
-        if bits & 1 == 0:
-            even += second * mass
-        if bits & 3 == 0:
-            few += fourth * mass
-    share = _share(one, two, least_old)
-    for i in range(count):
-        fine[i] *= share
-    whole = 1 - scratch.scalars[_DROPPED]
-    halves, sampling = max(one, abs(whole - even)), abs(whole - even)
-    sampling *= _share(sampling, abs(even - few), least_new)
-    lines = 0.0
-    for e in range(d):
-        one, two = _line_sums(e, d, count, new, scratch)
-        lines += one * _share(one, two, least_new)
-        halves = max(halves, one)
-    # A cut leaves an error of what is beside it.
-    told.numbers[t, 2] = max(sampling, lines) + scratch.scalars[_DROPPED] + scratch.scalars[_WALL]
-    told.halves[t] = halves
-
-
-@_inner
-def _share(fine, coarse, least):  # pragma: no cover - compiled
-    """What the finest rule errs by, over the difference to the next: `rules.embedded_error`."""
-    rho = fine / coarse if fine < coarse else 1.0
-    ratio = rho / (1 - rho) if rho < 0.5 else 1.0
-    return max(ratio, least)
-
-
-@_inner
-def _line_sums(e, d, count, new, scratch):  # pragma: no cover - compiled
-    """|all - every second|, and |every second - every fourth|, of sums along an axis, by strips."""
-    axis, first, size = AXES - d + e, scratch.window[0], scratch.window[1]
-    lines = scratch.lines
-    num = 1
-    for a in range(AXES):
-        if a != axis:
-            num *= size[a]
-    num = (num - 1) // _STRIP + 1
-    lines[:, :num] = 0.0
-    for i in range(count):
-        line = 0
-        for a in range(AXES):
-            if a != axis:
-                line = line * size[a] + new.place[i, a] - first[a]
-        line //= _STRIP
-        k, mass = new.place[i, axis], new.masses[i]
-        lines[0, line] += mass
-        if k & 1 == 0:
-            lines[1, line] += 2 * mass
-        if k & 3 == 0:
-            lines[2, line] += 4 * mass
-    one, two = 0.0, 0.0
-    for j in range(num):
-        one += abs(lines[0, j] - lines[1, j])
-        two += abs(lines[1, j] - lines[2, j])
-    return one, two
-
-
-@_inner
-def _errors(count, numbers, scratch, state, told, t):  # pragma: no cover - compiled
-    """Errors of the step; whether they are small enough."""
-    active, new, tables = state
-    d, scalars, numbers_t = numbers.axes, scratch.scalars, told.numbers[t]
-    # Of the Gaussian kernel, which sums leave out.
-    constant = 0.0 if tables.kernel.size > 0 else -0.5 * d * np.log(2 * np.pi)
-    local, passed, offset, before = scalars[_REST] + scalars[_WALL], 0.0, 0.0, 0.0
-    for i in range(count):
-        inherited, own = new.carried[i], scratch.fine[i]
-        passed += new.masses[i] * abs(inherited - scalars[_OFFSET])
-        local += new.masses[i] * own
-        both = abs(inherited) + own
-        new.carried[i] = -both if inherited < 0 else both
-        offset += new.masses[i] * new.carried[i]
-    whole = 1 - scalars[_DROPPED]
-    for i in range(count):
-        new.carried[i] -= offset
-        new.masses[i] /= whole
-    for i in range(active.masses.size):
-        before += active.masses[i] * abs(active.carried[i])
-    lost = active.lost * (min(passed / before, 1.0) if before > 0 else 1.0)
-    sampling, target = numbers_t[2], numbers.target
-    numbers_t[0], numbers_t[1], numbers_t[3] = passed + local, local, scalars[_REST]
-    numbers_t[4], numbers_t[5] = lost, offset
-    told.log_norm[t] = np.log(scalars[_NORM]) + scalars[_TOP] + d * np.log(numbers.h) + constant
-    if scalars[_UNSEEN] > 0 or scalars[_WALL] > target or scalars[_REST] > target:
-        told.halves[t] = -1.0  # more nodes are of no use
-        return False
-    if passed > 4 * (active.error + target):
-        told.halves[t] = -1.0
-        return False
-    return local + sampling <= 2 * target and passed + local + sampling + lost <= numbers.total
-
-
-@_inner
+@inner
 def _moments(count, numbers, new, told, t):  # pragma: no cover - compiled
     mean, covariance, h = told.mean[t], told.covariance[t], numbers.h
     for a in range(AXES - numbers.axes, AXES):
@@ -533,7 +292,7 @@ def _moments(count, numbers, new, told, t):  # pragma: no cover - compiled
             covariance[b, a] = total
 
 
-@_inner
+@inner
 def _step(t, y, seen, state, numbers, scratch, told):  # pragma: no cover - compiled
     """One step; the number of nodes kept, or why there are none, negative."""
     active, new, tables = state
@@ -551,29 +310,48 @@ def _step(t, y, seen, state, numbers, scratch, told):  # pragma: no cover - comp
     count = _keep(t, y, seen, numbers, tables, scratch, (active, new))
     if count < 0:
         return -FULL
-    _differences(count, numbers, scratch, state, told, t)
-    good = _errors(count, numbers, scratch, state, told, t)
+    differences(count, numbers, scratch, state, told, t)
+    good = errors_of(count, numbers, scratch, state, told, t)
     _moments(count, numbers, new, told, t)
     return count if good else -MISSED
 
 
-@numba.njit(cache=True)
-def run_steps(data, active, tables, numbers, scratch, kept, told):  # pragma: no cover - compiled
-    """Steps until one misses; how many are done, and why no more."""
-    ys, seen = data
-    at = 0
-    for t in range(len(ys)):
-        new = Active(kept.place[at:], kept.masses[at:], kept.carried[at:], 0.0, 0.0)
-        count = _step(t, ys[t], seen[t], (active, new, tables), numbers, scratch, told)
-        if count < 0:
-            return t, -count
-        kept.ends[t] = at + count
-        active = Active(
-            kept.place[at : at + count],
-            kept.masses[at : at + count],
-            kept.carried[at : at + count],
-            told.numbers[t, 0],
-            told.numbers[t, 4],
-        )
-        at += count
-    return len(ys), DONE
+def _loop(stamp: str):
+    """The loop, compiled once and kept on disk for sources of this digest."""
+
+    @numba.njit(cache=True)
+    def run_steps(
+        data, active, tables, numbers, scratch, kept, told
+    ):  # pragma: no cover - compiled
+        """Steps until one misses; how many are done, and why no more."""
+        if len(stamp) == 0:
+            return 0, DONE
+        ys, seen = data
+        at = 0
+        for t in range(len(ys)):
+            new = Active(kept.place[at:], kept.masses[at:], kept.carried[at:], 0.0, 0.0)
+            count = _step(t, ys[t], seen[t], (active, new, tables), numbers, scratch, told)
+            if count < 0:
+                return t, -count
+            kept.ends[t] = at + count
+            active = Active(
+                kept.place[at : at + count],
+                kept.masses[at : at + count],
+                kept.carried[at : at + count],
+                told.numbers[t, 0],
+                told.numbers[t, 4],
+            )
+            at += count
+        return len(ys), DONE
+
+    return run_steps
+
+
+def _digest() -> str:
+    """Of all sources that are compiled into the loop."""
+    here = Path(__file__).parent
+    parts = [(here / name).read_bytes() for name in ("errors.py", "kernel.py", "records.py")]
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+run_steps = _loop(_digest())

@@ -19,15 +19,13 @@ from ...._statespace.model import (
 from ...compiled import call_compiled
 from ..rules import no_nan
 from ..spikes import BUMP, bends
-from .kernel import AXES, Active, Tables
+from .records import AXES, Active, Tables
+from .roughness import is_rough
 
 # Points that are evaluated at once: one size, one program.
 _BLOCK = 2048
 # Rows whose likelihoods are evaluated at once.
 ROWS = 64
-# A map is smooth where its fourth difference is no more than this share of that over twice the
-# spacing, or too small, in deviations of the noise, to matter.
-_SMOOTH, _SMALL = 0.2, 1e-4
 # Nodes of a region, by coordinates: tables of megabytes.
 _REGION = {1: 2**16, 2: 2**17, 3: 2**20, 4: 2**22}
 # Points of a look between two nodes on a line: the second difference of log G over a width that
@@ -214,28 +212,9 @@ class Region:
         within = np.all((z >= space.low) & (z <= space.high), axis=1)
         beside = np.any((z < space.low + self.h) | (z > space.high - self.h), axis=1)
         inside = np.where(within, np.where(beside, 2, 1), 0).astype(np.int64)
-        rough = np.stack([self._rough(full[:, AXES - self.dim :]), self._rough(seen)])
+        shape = tuple(int(n) for n in self.size[AXES - self.dim :])
+        rough = np.stack([is_rough(full[:, AXES - self.dim :], shape), is_rough(seen, shape)])
         return Values(full, np.ascontiguousarray(seen), np.ascontiguousarray(middle), inside, rough)
-
-    def _rough(self, values: Float[np.ndarray, "r k"]) -> Bool[np.ndarray, " r"]:
-        """Nodes near which maps are not smooth.
-
-        A fourth difference is 16 times as large over twice the spacing where a map is smooth, twice
-        as large at a kink, and as large at a jump.
-        """
-        grid = values.reshape(*self.size[AXES - self.dim :], -1)
-        out = np.zeros(grid.shape[:-1], bool)
-        for axis in range(self.dim):
-            lines = np.moveaxis(grid, axis, 0)
-            if len(lines) < 9:
-                out |= True
-                continue
-            with np.errstate(invalid="ignore"):
-                near = _largest(_fourth(lines, 1), 2)
-                far = _largest(_fourth(lines, 2), 2)
-            bad = ~((near <= _SMOOTH * far) | (near < _SMALL))
-            np.moveaxis(out, axis, 0)[...] |= np.any(bad, axis=-1)
-        return out.reshape(-1)
 
     def _mapped(self, z: np.ndarray, t: int, row: Inputs) -> tuple[np.ndarray, np.ndarray]:
         x, one, two = z @ self.space.frame.T, [], []
@@ -245,24 +224,6 @@ class Region:
             one.append(np.asarray(out[0])[: len(part)])
             two.append(np.asarray(out[1])[: len(part)])
         return np.concatenate(one), np.concatenate(two)
-
-
-def _fourth(lines: Float[np.ndarray, "n ..."], stride: int) -> Float[np.ndarray, "n ..."]:
-    """|f(k-2s) - 4 f(k-s) + 6 f(k) - 4 f(k+s) + f(k+2s)|; zero at the ends."""
-    out, s, n = np.zeros(lines.shape), stride, len(lines)
-    parts = [c * lines[i * s : n - (4 - i) * s] for i, c in enumerate((1.0, -4.0, 6.0, -4.0, 1.0))]
-    out[2 * s : n - 2 * s] = np.abs(sum(parts))
-    return out
-
-
-def _largest(values: Float[np.ndarray, "n ..."], reach: int) -> Float[np.ndarray, "n ..."]:
-    """Largest values among neighbours; infinite where something is not a number."""
-    values = np.where(np.isnan(values), np.inf, values)
-    out = values.copy()
-    for k in range(1, reach + 1):
-        out[k:] = np.maximum(out[k:], values[:-k])
-        out[:-k] = np.maximum(out[:-k], values[k:])
-    return out
 
 
 class Values(NamedTuple):

@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .kernel import (
+from .kernel import run_steps
+from .records import (
     AXES,
     BAND,
     DONE,
@@ -16,7 +17,6 @@ from .kernel import (
     Numbers,
     Scratch,
     Told,
-    run_steps,
 )
 from .region import Region, Rows, TableRegion
 
@@ -66,6 +66,9 @@ def run_rows(
     )
     missing = np.all(np.isnan(rows.ys), axis=1) | np.any(np.isinf(rows.ys), axis=1)
     ys = np.where(missing[:, None], 0.0, rows.ys)
+    if region.sensor is not None and ys.shape[1] != len(region.sensor.whiten):
+        # A prediction may not know how wide observations are.
+        ys = np.zeros((num, len(region.sensor.whiten)))
     if region.sensor is not None:
         whole = np.nan_to_num(ys, nan=0.0) @ region.sensor.whiten.T
         ys = np.where(np.isnan(ys), np.nan, whole)

@@ -6,7 +6,7 @@ import numpy as np
 
 from .... import _results
 from ..hosted import Series, Step, is_missing, usable
-from ..lattice.kernel import AXES, Active
+from ..lattice.records import AXES, Active
 from ..lattice.region import Region
 from ..lattice.region import Space as LatticeSpace
 from ..lattice.run import Stretch, run_rows, thresholds

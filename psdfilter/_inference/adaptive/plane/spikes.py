@@ -36,7 +36,7 @@ def has_floor(values: PlaneValues) -> bool:
 
 def bends(logs: Float[np.ndarray, "n m"]) -> Float[np.ndarray, "k l"]:
     """Largest |second difference| along both axes, at inner points."""
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         one = np.abs(logs[:-2, 1:-1] - 2 * logs[1:-1, 1:-1] + logs[2:, 1:-1])
         two = np.abs(logs[1:-1, :-2] - 2 * logs[1:-1, 1:-1] + logs[1:-1, 2:])
     return np.nan_to_num(np.maximum(one, two), nan=0.0, posinf=np.inf)

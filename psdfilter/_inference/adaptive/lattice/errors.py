@@ -1,0 +1,160 @@
+"""Errors of a step on a sparse lattice, from lattices of twice and four times the spacing."""
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from .records import AXES, Active
+
+# Least share of the difference of two nested rules that counts as error of the finer. Where maps
+# have kinks, whose rules converge by factors of four, a third of the difference is left; and the
+# ratio to the coarsest rule, which does not even resolve what is smooth, tells nothing.
+_LEAST, _ROUGH = 0.03, 1 / 3
+# Lines of nodes that are taken together where sums along an axis are compared: over all of the
+# plane two rules may agree by chance, and single lines err by more than the sum over them.
+_STRIP = 8
+
+# Functions that only compiled ones call need no way in from Python. They are kept on disk as parts
+# of the loop, and not by themselves: Numba does not see when a function in another file changes.
+_OPTIONS: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+inner = numba.njit(**_OPTIONS)
+
+# Places in `Scratch.scalars`.
+NORM, TOP, DROPPED, WALL, REST, OFFSET, UNSEEN, PEAK = range(8)
+
+
+@inner
+def region_index(tables, k):  # pragma: no cover - compiled
+    """Where a node is in the region; -1 if it is outside."""
+    out = 0
+    for a in range(AXES):
+        i = k[a] - tables.low[a]
+        if i < 0 or i >= tables.size[a]:
+            return -1
+        out = out * tables.size[a] + i
+    return out
+
+
+@inner
+def _rough_share(active, rough, tables, target):  # pragma: no cover - compiled
+    """The least share of differences, by whether nodes that matter are near a kink."""
+    mass = 0.0
+    for m in range(active.masses.size):
+        r = region_index(tables, active.place[m])
+        if r >= 0 and rough[r]:
+            mass += active.masses[m]
+    return _ROUGH if mass > target else _LEAST
+
+
+@inner
+def differences(count, numbers, scratch, state, told, t):  # pragma: no cover - compiled
+    """How far sums over lattices of twice and four times the spacing are off."""
+    active, every, tables = state
+    new = Active(every.place[:count], every.masses[:count], every.carried[:count], 0.0, 0.0)
+    least_old = _rough_share(active, tables.rough[0], tables, numbers.target)
+    least_new = _rough_share(new, tables.rough[1], tables, numbers.target)
+    d, first, sums = numbers.axes, scratch.window[0], scratch.sums
+    strides, fine = scratch.window[2], scratch.fine
+    second, fourth = 2.0**d, 4.0**d
+    one, two, even, few = 0.0, 0.0, 0.0, 0.0
+    for i in range(count):
+        at, bits, mass = 0, 0, new.masses[i]
+        for a in range(AXES):
+            at += (new.place[i, a] - first[a]) * strides[a]
+            bits |= new.place[i, a]
+        half = second * (sums[0, at] + sums[1, at]) / scratch.total[at]
+        fine[i] = abs(1 - half)
+        one += mass * fine[i]
+        two += mass * abs(half - fourth * sums[0, at] / scratch.total[at])
+        if bits & 1 == 0:
+            even += second * mass
+        if bits & 3 == 0:
+            few += fourth * mass
+    share = _share(one, two, least_old)
+    for i in range(count):
+        fine[i] *= share
+    whole = 1 - scratch.scalars[DROPPED]
+    halves, sampling = max(one, abs(whole - even)), abs(whole - even)
+    sampling *= _share(sampling, abs(even - few), least_new)
+    lines = 0.0
+    for e in range(d):
+        one, two = _line_sums(e, d, count, new, scratch)
+        lines += one * _share(one, two, least_new)
+        halves = max(halves, one)
+    # A cut leaves an error of what is beside it.
+    told.numbers[t, 2] = max(sampling, lines) + scratch.scalars[DROPPED] + scratch.scalars[WALL]
+    told.halves[t] = halves
+
+
+@inner
+def _share(fine, coarse, least):  # pragma: no cover - compiled
+    """What the finest rule errs by, over the difference to the next: `rules.embedded_error`."""
+    rho = fine / coarse if fine < coarse else 1.0
+    ratio = rho / (1 - rho) if rho < 0.5 else 1.0
+    return max(ratio, least)
+
+
+@inner
+def _line_sums(e, d, count, new, scratch):  # pragma: no cover - compiled
+    """|all - every second|, and |every second - every fourth|, of sums along an axis, by strips."""
+    axis, first, size = AXES - d + e, scratch.window[0], scratch.window[1]
+    lines = scratch.lines
+    num = 1
+    for a in range(AXES):
+        if a != axis:
+            num *= size[a]
+    num = (num - 1) // _STRIP + 1
+    lines[:, :num] = 0.0
+    for i in range(count):
+        line = 0
+        for a in range(AXES):
+            if a != axis:
+                line = line * size[a] + new.place[i, a] - first[a]
+        line //= _STRIP
+        k, mass = new.place[i, axis], new.masses[i]
+        lines[0, line] += mass
+        if k & 1 == 0:
+            lines[1, line] += 2 * mass
+        if k & 3 == 0:
+            lines[2, line] += 4 * mass
+    one, two = 0.0, 0.0
+    for j in range(num):
+        one += abs(lines[0, j] - lines[1, j])
+        two += abs(lines[1, j] - lines[2, j])
+    return one, two
+
+
+@inner
+def errors_of(count, numbers, scratch, state, told, t):  # pragma: no cover - compiled
+    """Errors of the step; whether they are small enough."""
+    active, new, tables = state
+    d, scalars, numbers_t = numbers.axes, scratch.scalars, told.numbers[t]
+    # Of the Gaussian kernel, which sums leave out.
+    constant = 0.0 if tables.kernel.size > 0 else -0.5 * d * np.log(2 * np.pi)
+    local, passed, offset, before = scalars[REST] + scalars[WALL], 0.0, 0.0, 0.0
+    for i in range(count):
+        inherited, own = new.carried[i], scratch.fine[i]
+        passed += new.masses[i] * abs(inherited - scalars[OFFSET])
+        local += new.masses[i] * own
+        both = abs(inherited) + own
+        new.carried[i] = -both if inherited < 0 else both
+        offset += new.masses[i] * new.carried[i]
+    whole = 1 - scalars[DROPPED]
+    for i in range(count):
+        new.carried[i] -= offset
+        new.masses[i] /= whole
+    for i in range(active.masses.size):
+        before += active.masses[i] * abs(active.carried[i])
+    lost = active.lost * (min(passed / before, 1.0) if before > 0 else 1.0)
+    sampling, target = numbers_t[2], numbers.target
+    numbers_t[0], numbers_t[1], numbers_t[3] = passed + local, local, scalars[REST]
+    numbers_t[4], numbers_t[5] = lost, offset
+    told.log_norm[t] = np.log(scalars[NORM]) + scalars[TOP] + d * np.log(numbers.h) + constant
+    if scalars[UNSEEN] > 0 or scalars[WALL] > target or scalars[REST] > target:
+        told.halves[t] = -1.0  # more nodes are of no use
+        return False
+    if passed > 4 * (active.error + target):
+        told.halves[t] = -1.0
+        return False
+    return local + sampling <= 2 * target and passed + local + sampling + lost <= numbers.total
