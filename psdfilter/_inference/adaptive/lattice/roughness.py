@@ -23,7 +23,8 @@ def is_rough(values: Float[np.ndarray, "r k"], shape: tuple[int, ...]) -> Bool[n
             continue
         with np.errstate(invalid="ignore"):
             near, far = _largest(_fourth(lines, 1), 2), _largest(_fourth(lines, 2), 2)
-        bad = ~((near <= _SMOOTH * far) | (near < _SMALL))
+        # Beside values that are no numbers nothing is known.
+        bad = ~((near <= _SMOOTH * far) | (near < _SMALL)) | ~np.isfinite(near)
         np.moveaxis(out, axis, 0)[...] |= np.any(bad, axis=-1)
     return out.reshape(-1)
 
