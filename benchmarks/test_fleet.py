@@ -100,8 +100,8 @@ def test_means_and_likelihoods_cost_little_more_than_a_bare_scan(model, tmp_path
             f"quantiles and writing {each[2]:.2f}, hand-written EKF {each[3]:.2f}; cores busy "
             f"{cpu[1] / wall[1]:.2f}, load {os.getloadavg()[0]:.1f}"
         )
-    # The aim is 1.3: measured between 1.05 and 1.5 on a machine with a load of ten.
-    assert cpu[1] < 1.6 * cpu[0]
+    # Measured: 1.05 to 1.51 on a loaded machine; 1.3 is what is aimed at.
+    assert cpu[1] < 1.3 * cpu[0]
 
 
 def test_ragged_series_cost_no_more_than_half_as_much_again(model, capsys):
