@@ -78,7 +78,15 @@ class AbstractEngine(eqx.Module):
         del model, series, trace
         raise NotOffered(self.name, Ability.CERTIFICATE)
 
-    def for_likelihoods(self, dim: int) -> "AbstractEngine":
-        """The engine that serves likelihoods, with sizes that models of nearby parameters share."""
+    def for_likelihoods(self, dim: int) -> "tuple[AbstractEngine, ...]":
+        """Engines that serve likelihoods, with sizes that models of nearby parameters share.
+
+        The fastest first; the next is taken where one disagrees with the filter.
+        """
         del dim
-        return self
+        return (self,)
+
+    def judges(self, ssm: StateSpaceModel) -> bool:
+        """Whether the filter controls its error, so that likelihoods are compared with it."""
+        del ssm
+        return False

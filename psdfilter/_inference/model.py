@@ -1,6 +1,7 @@
 """What `learn` returns, whatever the engine: a value that every function of inference takes."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -24,6 +25,7 @@ class AbstractModel(eqx.Module):
 
     report: eqx.AbstractVar[Report]
     engine: ClassVar[str]
+    resizes: ClassVar[bool] = False  # whether the facts of `evidence` decide on its sizes
 
     @property
     @abstractmethod
@@ -179,6 +181,14 @@ class AbstractModel(eqx.Module):
     def frozen(self) -> "AbstractFrozen":
         """Everything but the parameters, for likelihoods, if they are on offer."""
         raise NotOffered(self.engine, Ability.GRADIENTS)
+
+    def frozen_on(self, parts: Sequence[Series]) -> "AbstractFrozen":
+        """`frozen`, for models that have something to decide for these series.
+
+        They have at most one transition before each row.
+        """
+        del parts
+        return self.frozen()
 
     def refilled(self, frozen: "AbstractFrozen", ssm: StateSpaceModel) -> "AbstractModel":
         """The learned model of another state-space model on the same plan."""

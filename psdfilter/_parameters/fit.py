@@ -1,6 +1,7 @@
 """Maximum likelihood and maximum a posteriori, with standard errors."""
 
 import time
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,11 +18,14 @@ from .._inference.posterior import Posterior
 from .._learning.progress import Bar
 from .._statespace.model import Inputs
 from .core import Build
-from .likelihood import Likelihood, likelihood
-from .maximize import LogPrior, Objective, maximize
+from .likelihood import Likelihood, PlanWarning, likelihood
+from .maximize import LogPrior, Objective, Search, maximize
 from .profile import Profile, profile_likelihood
 from .summary import summary_table
 from .theta import Bounds, Coordinates, Theta, as_theta
+
+# Searches from where one has ended on a plan that did not agree with the filter.
+_MOST_AGAIN = 2
 
 
 class Fit(eqx.Module):
@@ -180,7 +184,9 @@ def fit(
             "hold the states that ys speaks of?"
         )
     with Bar("fit", progress) as bar:
-        found = maximize(start, coordinates, log_prior, max_steps, max_plans, bar)
+        found, complaint = _agreed(start, coordinates, log_prior, (max_steps, max_plans), bar)
+    if complaint is not None:
+        warnings.warn(f"at the estimate {complaint}", PlanWarning, stacklevel=2)
     theta = coordinates.to_theta(found.free)
     slope = coordinates.jacobian(found.free)
     covariance = slope[:, None] * _inverse(np.asarray(found.hessian)) * slope[None, :]
@@ -197,6 +203,28 @@ def fit(
         found.num_plans,
         time.perf_counter() - started,
     )
+
+
+def _agreed(
+    start: Likelihood,
+    coordinates: Coordinates,
+    log_prior: LogPrior,
+    most: tuple[int, int],
+    bar: Bar,
+) -> tuple[Search, str | None]:
+    """The maximum of a likelihood that agrees with the filter there; what is wrong, if none does.
+
+    A plan that has agreed where it was made may err where the search has ended.
+    """
+    found = maximize(start, coordinates, log_prior, *most, bar)
+    complaint = found.likelihood.complaint(coordinates.to_theta(found.free))
+    for _ in range(_MOST_AGAIN):
+        if complaint is None:
+            break
+        again = found.likelihood.replan(coordinates.to_theta(found.free))
+        found = maximize(again, coordinates, log_prior, *most, bar)
+        complaint = found.likelihood.complaint(coordinates.to_theta(found.free))
+    return found, complaint
 
 
 def _inverse(hessian: Float[np.ndarray, "p p"]) -> Float[np.ndarray, "p p"]:

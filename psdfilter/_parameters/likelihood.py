@@ -1,7 +1,7 @@
 """The likelihood as a function of theta, on a plan that is chosen once and then frozen."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from .._checks import Numbers, is_traced
-from .._frames.table import Frame, as_tables
+from .._frames.table import Frame
 from .._inference.ability import Ability, NotOffered
 from .._inference.engine import AbstractEngine, Task
 from .._inference.learn import choose_engine
@@ -20,14 +20,17 @@ from .._inference.posterior import Posterior
 from .._inference.registry import require
 from .._inference.report import Report
 from .._inference.run import run_filter
-from .._inference.series import Asked, are_several, as_series, asked_by, each_of
+from .._inference.series import asked_by
+from .._inference.sizing.plan import Unaffordable
 from .._inference.transformed.model import in_user_units
 from .._statespace.inside import inside
 from .._statespace.model import Inputs, StateSpaceModel
+from .agreement import Judge, Truth, disagreement
 from .core import Build, Core
 from .covering import covering_ssm
 from .pooling import PIECE, PooledCore, hand_out, in_pieces
-from .stacking import stack_series
+from .settings import Settings, as_list
+from .stacking import single_hops, stack_series
 from .theta import Theta, as_theta, names_of
 
 # Mean error of a step above which a likelihood says nothing.
@@ -60,7 +63,7 @@ class Likelihood(eqx.Module):
     learned: AbstractModel  # at `theta`
     theta: Theta  # where the plan was made
     tol: float = eqx.field(static=True)
-    settings: "Settings" = eqx.field(static=True)
+    settings: Settings = eqx.field(static=True)
     unresolved: float = eqx.field(static=True, default=0.0)  # mean observation error at `theta`
 
     def __call__(self, theta: Theta) -> Float[Array, ""]:
@@ -135,6 +138,16 @@ class Likelihood(eqx.Module):
         keywords = {**self.settings.keywords, "tol": self.tol, **changes}
         return likelihood(self.core.build, theta, self.settings.ys, **keywords)
 
+    def complaint(self, theta: Theta) -> str | None:
+        """Where it differs from the filter at theta; None if it does not, or nobody can tell."""
+        theta = as_theta("theta", theta)
+        ssm = self.core.build(theta)
+        chosen, _ = choose_engine(inside(ssm), self.tol, self.settings.keywords["engine"])
+        if isinstance(self.core, PooledCore) or not chosen.judges(ssm):
+            return None
+        truth = Judge(chosen, self.settings, self.tol).increments(ssm)
+        return disagreement(self, [(theta, ssm)], [truth], self.tol)
+
     def _same_tree(self, theta: Theta) -> None:
         if jax.tree.structure(theta) != jax.tree.structure(self.theta):
             raise ValueError(
@@ -150,37 +163,6 @@ class Likelihood(eqx.Module):
                 PlanWarning,
                 stacklevel=3,
             )
-
-
-class Settings:
-    """What a likelihood was made from, so that it can be made again; compared by identity."""
-
-    def __init__(self, ys: Any, keywords: dict[str, Any], asked: Asked):
-        """Keep the arguments of `likelihood`, and what the functions of the model ask for."""
-        self.ys, self.keywords, self.asked = as_tables("ys", ys), keywords, asked
-        self.several = are_several(self.ys)
-
-    def each(self) -> list[tuple[Any, Any, Any]]:
-        """ys, inputs and times of every series."""
-        inputs, times = self.keywords["inputs"], self.keywords["times"]
-        if not self.several:
-            return [(self.ys, inputs, times)]
-        return each_of(self.ys, inputs, times)
-
-    @property
-    def num_observed(self) -> int:
-        """Number of rows of all series that are not wholly missing."""
-        return sum(int(np.sum(~np.isnan(_two_axes(y)).all(axis=1))) for y, _, _ in self.each())
-
-
-def _as_list(ys: Any) -> Any:
-    """The series of a mapping, whose labels a likelihood has no use for."""
-    return list(ys.values()) if isinstance(ys, Mapping) else ys
-
-
-def _two_axes(y: Numbers) -> np.ndarray:
-    array = np.asarray(y, dtype=float)
-    return array[:, None] if array.ndim == 1 else array
 
 
 def default_tol(dim: int) -> float:
@@ -234,20 +216,39 @@ def likelihood(
     tol = default_tol(ssms[0].dim) if tol is None else tol
     keywords = {"first": first, "inputs": inputs, "times": times, "cover": tuple(cover)}
     given = {**keywords, "engine": engine, "client": client}
-    settings = Settings(_as_list(ys), given, asked_by(ssms[0]))
+    settings = Settings(as_list(ys), given, asked_by(ssms[0]))
     chosen, reason = choose_engine(inside(ssms[0]), tol, engine)
-    chosen = chosen.for_likelihoods(ssms[0].dim)
-    if Ability.GRADIENTS not in chosen.abilities:
+    engines = chosen.for_likelihoods(ssms[0].dim)
+    if Ability.GRADIENTS not in engines[0].abilities:
         raise NotOffered(chosen.name, Ability.GRADIENTS, ': take "nodes", "exact" or "mixture"')
-    maker = _Maker(build, settings, chosen, float(tol), reason)
-    model = maker.learned(ssms[0], theta)
-    made = maker.made_on(model, model.frozen(), theta)
-    for other, ssm in zip(thetas[1:], ssms[1:], strict=True):
-        if not bool(made.serves(made.value_and_check(other)[1], 1.0)):
-            there = maker.learned(ssm, other)
-            frozen = made.core.frozen.merged(there.frozen())
-            model = max((made.learned, there), key=lambda m: m.report.leak)
-            made = maker.made_on(model.refilled(frozen, inside(ssms[0])), frozen, theta)
+    makers = [_Maker(build, settings, one, float(tol), reason) for one in engines]
+    places = list(zip(thetas, ssms, strict=True))
+    if not chosen.judges(ssms[0]) or makers[0].is_pooled:
+        return makers[0].covering(places)
+    judge = Judge(chosen, settings, float(tol))
+    truths = [judge.increments(ssm) for ssm in ssms]
+    return _first_that_agrees(makers, places, truths)
+
+
+def _first_that_agrees(
+    makers: Sequence["_Maker"],
+    places: Sequence[tuple[Theta, StateSpaceModel]],
+    truths: Sequence[Truth | None],
+) -> Likelihood:
+    """The first likelihood that has the filter's values; the last one, with a warning, if none."""
+    for maker in makers[:-1]:
+        try:
+            # What this plan does not resolve the next one may.
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", PlanWarning)
+                made = maker.covering(places)
+        except Unaffordable:
+            continue
+        if disagreement(made, places, truths, maker.tol) is None:
+            return made
+    made = makers[-1].covering(places)
+    if (complaint := disagreement(made, places, truths, makers[-1].tol)) is not None:
+        warnings.warn(complaint, PlanWarning, stacklevel=3)
     return made
 
 
@@ -260,18 +261,29 @@ class _Maker(NamedTuple):
     tol: float
     reason: str
 
+    def covering(self, places: Sequence[tuple[Theta, StateSpaceModel]]) -> Likelihood:
+        """The likelihood on a plan that serves at several thetas; made at the first."""
+        (theta, ssm), *others = places
+        model = self.learned(ssm, theta)
+        made = self.made_on(model, self.frozen(model), theta)
+        for other, there in others:
+            if not bool(made.serves(made.value_and_check(other)[1], 1.0)):
+                model = self.learned(there, other)
+                frozen = made.core.frozen.merged(self.frozen(model))
+                model = max((made.learned, model), key=lambda m: m.report.leak)
+                made = self.made_on(model.refilled(frozen, inside(ssm)), frozen, theta)
+        return made
+
+    def frozen(self, model: AbstractModel) -> AbstractFrozen:
+        """Everything that a model has decided for these series."""
+        return model.frozen_on([single_hops(p) for p in self.settings.parts(model.num_observed)])
+
     def core(
         self, frozen: AbstractFrozen, num_observed: int | None, only: int | None = None
     ) -> Core:
         """The core of a plan for these data, or for one of the series only."""
-        first = self.settings.keywords["first"]
-        each = self.settings.each()
-        parts = [
-            as_series(
-                y, num_observed, first=first, inputs=rows, times=at, asked=self.settings.asked
-            )
-            for y, rows, at in (each if only is None else each[only : only + 1])
-        ]
+        parts = self.settings.parts(num_observed)
+        parts = parts if only is None else parts[only : only + 1]
         series, places = stack_series(parts)
         rows = tuple(tuple(at.tolist()) for at in places)
         return Core(self.build, frozen, series, rows)
@@ -295,19 +307,15 @@ class _Maker(NamedTuple):
             raise ValueError(
                 "build must return a model written in JAX: one of NumPy functions cannot be traced"
             )
-        each = self.settings.each()
-        longest = int(np.argmax([len(y) for y, _, _ in each]))
-        ys, rows, at = each[longest]
-        first, asked = self.settings.keywords["first"], self.settings.asked
-        series = as_series(
-            ys, inside(ssm).num_observed, first=first, inputs=rows, times=at, asked=asked
-        )
-        task = Task(inside(ssm), self.tol, inputs=series.rows, reason=self.reason)
-        model = self.engine.learn(task)
+        within = inside(ssm, self.engine.roams)
+        parts = self.settings.parts(within.num_observed)
+        longest = int(np.argmax([part.num for part in parts]))
+        series = parts[longest]
+        model = self.engine.learn(Task(within, self.tol, inputs=series.rows, reason=self.reason))
         require(model, Ability.GRADIENTS)
-        frozen = model.frozen()
-        if not frozen.has_plan:
+        if not model.resizes:
             return model.sized(series)
+        frozen = model.frozen()
         # A filter on the first plan shows where the states of these data were.
         core = self.core(frozen, model.num_observed, longest)
         return model.resized(_run(core, theta)[2], core.series, 0, series.rows)

@@ -19,7 +19,7 @@ def stack_series(parts: list[Series]) -> tuple[Series, list[np.ndarray]]:
     if len(widths) > 1:
         raise ValueError(f"ys must all have the same number of columns, got {sorted(widths)}")
     at = [np.cumsum(np.maximum(np.asarray(part.hops), 1)) - 1 for part in parts]
-    parts = [_single_hops(part) for part in parts]
+    parts = [single_hops(part) for part in parts]
     length = max(part.ys.shape[0] for part in parts)
     padded = [pad_series(part, length - part.ys.shape[0]) for part in parts]
     partly = any(part.partly for part in parts)
@@ -28,7 +28,7 @@ def stack_series(parts: list[Series]) -> tuple[Series, list[np.ndarray]]:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *padded), at
 
 
-def _single_hops(part: Series) -> Series:
+def single_hops(part: Series) -> Series:
     """Several transitions between two observations as missing rows in between."""
     hops, steps = np.asarray(part.hops), np.asarray(part.steps)
     if np.all(hops <= 1):

@@ -36,6 +36,7 @@ ABILITIES = frozenset(
         Ability.OBSERVED_LAWS,
         Ability.ERRORS,
         Ability.CERTIFICATE,
+        Ability.GRADIENTS,
     }
 )
 
@@ -61,7 +62,7 @@ class AbstractAdaptive(AbstractModel):
     @property
     def abilities(self) -> frozenset[Ability]:
         """Laws of y, and observations with gaps, only where the box of y is known."""
-        missing = set()
+        missing = {Ability.GRADIENTS} if self.dim > 1 else set()
         if not self.ssm.has_seen_laws:
             missing.add(Ability.OBSERVED_LAWS)
         if self.ssm.observation_box is None and not self.ssm.marginalizes_missing:

@@ -71,6 +71,11 @@ class Adaptive(AbstractEngine):
         fixed = model.fixed()
         return Nodes().certify(fixed, series, fixed.run(series, True))
 
-    def for_likelihoods(self, dim: int) -> Nodes:
-        """A fixed plan, which can be filled for every theta."""
-        return Nodes().for_likelihoods(dim)
+    def for_likelihoods(self, dim: int) -> tuple[AbstractEngine, ...]:
+        """A fixed plan, which can be filled for every theta; on a line, windows of a run."""
+        fixed = Nodes().for_likelihoods(dim)
+        return (*fixed, self) if dim == 1 else fixed
+
+    def judges(self, ssm: StateSpaceModel) -> bool:
+        """On a line; in the plane where a filter takes no longer than making a likelihood."""
+        return not ssm.vectorized and (ssm.dim == 1 or ssm.structure is not None)

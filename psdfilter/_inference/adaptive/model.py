@@ -12,6 +12,7 @@ from ..._density.psd import AbstractDensity
 from ..._statespace.functions import requires
 from ..._statespace.model import Inputs, StateSpaceModel, log_observation_grid, observation_box
 from ..laws import AbstractLaws
+from ..model import AbstractFrozen
 from ..observed import AbstractObservedLaws, GridLaws, observation_grid
 from ..seen import laws_of_y
 from ..series import Series
@@ -20,6 +21,7 @@ from . import recent
 from .base import AbstractAdaptive, refuse_tracing
 from .density import LineDensity, Sink, log_ratio
 from .drawing import generator
+from .frozen import FrozenWindows, Run, windows_of
 from .hosted import Step
 from .known import known_frame, known_values
 from .laws import cdf, draw, expectation, quantile
@@ -219,6 +221,22 @@ class AdaptiveModel(AbstractAdaptive):
         kept = jnp.asarray([law.log_norm for law in laws])
         codes = jnp.zeros(len(laws), int)
         return Ahead(jnp.stack(mean), jnp.stack(covariance), self._laws(laws), kept, codes)
+
+    def frozen_on(self, parts: Sequence[Series]) -> FrozenWindows:
+        """The windows of filters of these series."""
+        frame, windows = known_frame(self.ssm), []
+        for part in parts:
+            kept: AdaptiveTrace = self.run(part, True).laws
+            moves = np.asarray(part.hops) > 0
+            target = self.plan.tol / self.plan.share
+            run = Run(self._values, frame, kept.start, kept.laws, moves, target)
+            windows.append(windows_of(run))
+        return FrozenWindows.of(windows, frame)
+
+    def refilled(self, frozen: AbstractFrozen, ssm: StateSpaceModel) -> "AdaptiveModel":
+        """Steps are controlled whatever the windows of a likelihood are."""
+        del frozen
+        return AdaptiveModel(ssm=ssm, plan=self.plan, report=self.report)
 
     def observed(
         self, laws: AbstractLaws, steps: Int[Array, " t"], rows: Inputs

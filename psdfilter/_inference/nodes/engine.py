@@ -77,6 +77,6 @@ class Nodes(AbstractEngine):
         assert isinstance(model, NodesModel)
         return certificate(model.filtered(series, trace), trace.codes)
 
-    def for_likelihoods(self, dim: int) -> "Nodes":
+    def for_likelihoods(self, dim: int) -> "tuple[Nodes, ...]":
         """Sizes in larger steps."""
-        return replace(self, multiple=_MULTIPLES.get(dim, 2))
+        return (replace(self, multiple=_MULTIPLES.get(dim, 2)),)

@@ -57,6 +57,7 @@ class NodesModel(AbstractModel):
     """
 
     engine: ClassVar[str] = "nodes"
+    resizes: ClassVar[bool] = True
     filled: Filled
     report: Report = eqx.field(static=True)
     is_sized: bool = eqx.field(static=True, default=True)
