@@ -21,7 +21,7 @@ _PURE = frozenset({"jax", "jaxlib", "numpy", "math", "cmath", "operator", "scipy
 _NUMBERS = (int, float, complex, bool, str, bytes, types.NoneType, types.EllipsisType)
 
 
-class _NotTheSame(Exception):
+class NotTheSame(Exception):
     """Something that may change, or cannot be compared."""
 
 
@@ -32,7 +32,7 @@ class Same:
         self.fn = fn
         try:
             self.key: Hashable = _of_function(fn, ())
-        except _NotTheSame:
+        except NotTheSame:
             self.key = id(fn)
         self._hash = hash(self.key)
 
@@ -48,18 +48,24 @@ class Same:
 
 def _of_function(fn: object, above: tuple[object, ...]) -> Hashable:
     if not isinstance(fn, types.FunctionType) or fn.__dict__ or len(above) > 8 or fn in above:
-        raise _NotTheSame
+        raise NotTheSame
     inside = (*above, fn)
+    outside = surroundings_of(fn, inside)
+    cells = [key_of(cell.cell_contents, inside) for cell in fn.__closure__ or ()]
+    defaults = [key_of(value, inside) for value in fn.__defaults__ or ()]
+    more = [(name, key_of(value, inside)) for name, value in (fn.__kwdefaults__ or {}).items()]
+    return fn.__code__, outside, tuple(cells), tuple(defaults), tuple(more)
+
+
+def surroundings_of(fn: types.FunctionType, above: tuple[object, ...]) -> Hashable:
+    """What the global names in a function stand for."""
     outside = []
     for name in sorted(_names(fn.__code__)):
         if name in fn.__globals__:
-            outside.append((name, _of(fn.__globals__[name], inside)))
+            outside.append((name, key_of(fn.__globals__[name], above)))
         elif not hasattr(builtins, name):
-            raise _NotTheSame
-    cells = [_of(cell.cell_contents, inside) for cell in fn.__closure__ or ()]
-    defaults = [_of(value, inside) for value in fn.__defaults__ or ()]
-    more = [(name, _of(value, inside)) for name, value in (fn.__kwdefaults__ or {}).items()]
-    return fn.__code__, tuple(outside), tuple(cells), tuple(defaults), tuple(more)
+            raise NotTheSame
+    return tuple(outside)
 
 
 def _names(code: types.CodeType) -> set[str]:
@@ -69,14 +75,14 @@ def _names(code: types.CodeType) -> set[str]:
         if one.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             out.add(str(one.argval))
         elif one.opname in ("IMPORT_NAME", "STORE_GLOBAL"):
-            raise _NotTheSame
+            raise NotTheSame
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             out |= _names(constant)
     return out
 
 
-def _of(value: object, above: tuple[object, ...]) -> Hashable:
+def key_of(value: object, above: tuple[object, ...]) -> Hashable:
     """What a value is told by; only of what cannot change without being another."""
     if isinstance(value, float | complex):
         return type(value), repr(value)
@@ -84,11 +90,11 @@ def _of(value: object, above: tuple[object, ...]) -> Hashable:
         return type(value), value
     if isinstance(value, np.ndarray | np.generic | jax.Array):
         if is_traced(value) or (isinstance(value, np.ndarray) and value.dtype.hasobject):
-            raise _NotTheSame
+            raise NotTheSame
         array = np.asarray(value)
         return type(value), str(array.dtype), array.shape, array.tobytes()
     if isinstance(value, tuple) and type(value) is tuple:
-        return tuple(_of(one, above) for one in value)
+        return tuple(key_of(one, above) for one in value)
     if isinstance(value, types.ModuleType) and value.__name__.split(".")[0] in _PURE:
         return value.__name__
     if isinstance(value, types.BuiltinFunctionType) or _is_pure(value):

@@ -3,11 +3,13 @@
 import time
 from typing import ClassVar
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._checks import is_traced
-from ..._statespace.model import StateSpaceModel
+from ..._statespace.hoisting import hoisted
+from ..._statespace.model import Inputs, StateSpaceModel
 from ..ability import Ability
 from ..certificate.certificate import Certificate
 from ..engine import AbstractEngine, Task
@@ -48,7 +50,7 @@ class Adaptive(AbstractEngine):
 
     def learn(self, task: Task) -> AbstractAdaptive:
         """Nothing to learn: the model's own densities are evaluated as they are needed."""
-        started, ssm = time.perf_counter(), task.ssm
+        started, ssm = time.perf_counter(), hoisted(task.ssm, _first_row(task.inputs))
         plan = plan_for(task.tol)
         look_at(ssm, task.inputs)
         kind, nodes = AdaptiveModel, f"{plan.capacities[0]} at a time, more where a step needs them"
@@ -79,3 +81,7 @@ class Adaptive(AbstractEngine):
     def judges(self, ssm: StateSpaceModel) -> bool:
         """On a line; in the plane where a filter takes no longer than making a likelihood."""
         return not ssm.vectorized and (ssm.dim == 1 or ssm.structure is not None)
+
+
+def _first_row(inputs: Inputs) -> Inputs:
+    return jax.tree.map(lambda a: jnp.asarray(a)[0], inputs)
