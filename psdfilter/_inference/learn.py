@@ -33,7 +33,7 @@ def learn(
             "closed", error functions and no quadrature, d <= 2, slower (`Closed`);
             "reference", Algorithm 2 to the letter, for small orders (`Reference`);
             "free", few Gaussians with free shapes, d <= 2, slower (`Free`);
-            "lattice", regimes and angles, d <= 2 (`Lattice`);
+            "lattice", regimes, angles and sensors of two states, d <= 2 (`Lattice`);
             "branches", linear-Gaussian regimes, any d (`Branches`).
             "auto" chooses, and the report says which and why.
         ys: typical observations (T, p), by which grids are sized; without them the model's own

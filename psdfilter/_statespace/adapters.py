@@ -41,6 +41,7 @@ from .matrices import (
 )
 from .model import AdditiveGaussian, LinearGaussian, StateSpaceModel
 from .noise import Noise, as_noise
+from .state_before import refuse_state_before
 from .varying import is_varying
 from .varying_adapter import VaryingParts, refuse_others, varying_linear
 
@@ -79,8 +80,9 @@ def additive_gaussian(
         state_box: where the state lives. By default quantiles of 512 simulated paths of 64 steps
             plus a margin, and five standard deviations of the prior; `learn` reports the leak.
         observation_box: where y lives; needed for laws of y only.
-        log_observation: x, y -> log G(x, y), any sensor, instead of h and R.
-        sample_observation: key, x -> y, for one that can be simulated.
+        log_observation: x, y -> log G(x, y), any sensor, instead of h and R; may take `u`, the
+            state before.
+        sample_observation: key, x -> y, for one that can be simulated; likewise.
         inputs: one typical row of inputs, for choosing the box of a model that takes them.
         first_y: what `last_y` is before the first observation, for functions that take it.
         wrap: for each coordinate of y, True if it is an angle in radians, its period (360.0) if it
@@ -168,6 +170,7 @@ def _additive_sensor(
         raise ValueError("h and R must be given, or log_observation instead of both")
     if not callable(h):
         raise ValueError(f"h must be a function, got {type(h).__name__}")
+    refuse_state_before("h", h)
     num = _check_map("h", h, mean, None, inputs)
     noise = as_noise("R", R, num)
     if wrap is not None:

@@ -37,7 +37,7 @@ class TransformedModel(AbstractModel):
 
     @property
     def coordinates(self) -> Coordinates:
-        """b, the identity if only what rows hold (dt, last_y) is at stake."""
+        """b, the identity if only what rows hold (dt, last_y, y) is at stake."""
         return self.ssm.coordinates
 
     @property
@@ -236,6 +236,6 @@ class TransformedModel(AbstractModel):
 
 def in_user_units(inner: AbstractModel, ssm: StateSpaceModel) -> AbstractModel:
     """A learned model as users hold it: wrapped, if there is anything to translate."""
-    if ssm.coordinates.is_identity and not ssm.wants & {"dt", "last_y"}:
+    if ssm.coordinates.is_identity and not ssm.wants & {"dt", "last_y", "u"}:
         return inner
     return TransformedModel(inner=inner, ssm=ssm, report=inner.report)
