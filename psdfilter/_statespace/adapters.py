@@ -42,14 +42,14 @@ from .matrices import (
 from .model import AdditiveGaussian, LinearGaussian, StateSpaceModel
 from .noise import Noise, as_noise
 from .state_before import refuse_state_before
-from .varying import is_varying
+from .varying import NoisySampler, NoisyTransition, as_varying, is_varying
 from .varying_adapter import VaryingParts, refuse_others, varying_linear
 
 
 def additive_gaussian(
     f: Callable[..., Numbers],
     h: Callable[..., Numbers] | None,
-    Q: Numbers,
+    Q: Numbers | Callable[..., Numbers],
     R: Numbers | None,
     m0: Numbers,
     P0: Numbers,
@@ -73,7 +73,8 @@ def additive_gaussian(
         f: u (d,) -> mean of the new state (d,), a JAX function; may take `t` and `inputs`.
         h: x (d,) -> mean of the observation (p,), likewise; None with `log_observation`.
         Q: a variance, d variances, or a covariance matrix. On a grid, independent noise lets every
-            axis be learned apart, and correlated noise is taken for d <= 2.
+            axis be learned apart, and correlated noise is taken for d <= 2. Or a function of `dt`
+            (or `t`, `inputs`), which engine "mixture" serves.
         R: a variance, p variances, or a covariance matrix; None with `log_observation`.
         m0: mean of the first state.
         P0: its covariance, as for Q.
@@ -92,7 +93,10 @@ def additive_gaussian(
     mean = as_mean("m0", m0)
     dim = mean.shape[0]
     _check_dynamics(f, mean, state_box, inputs)
-    noise = as_noise("Q", Q, dim, singular=True)
+    changing = as_varying("Q", Q, (dim, dim)) if callable(Q) else None
+    if changing is not None:
+        Q = _typical("Q", changing, inputs)
+    noise = as_noise("Q", cast(Numbers, Q), dim, singular=True)
     prior = as_noise("P0", P0, dim, singular=True)
     move = as_function(f)
     if log_observation is None:
@@ -100,6 +104,8 @@ def additive_gaussian(
     else:
         see, seen_noise = no_sensor("h, R and wrap", h, R if wrap is None else wrap), None
         parts = {"log_observation": log_observation, "sample_observation": sample_observation}
+    if changing is not None and state_box is not None:
+        raise ValueError("state_box must be None where Q changes in time: no grid serves that")
     box, bounded = _box_for(state_box, GaussianPrior(mean, prior), move, noise, inputs)
     if state_box is not None:
         noise, prior = _on_circles(box, noise), _on_circles(box, prior)
@@ -121,10 +127,18 @@ def additive_gaussian(
             boxed=state_box is not None,
             bounded=bounded,
             turns=None if seen_noise is None else seen_noise.turns,
+            noise=changing,
         ),
-        **_transition_parts(move, noise),
+        **_transition_parts(move, noise, changing),
         **parts,
     )
+
+
+def _typical(name: str, changing: AbstractFunction, inputs: Inputs) -> Array:
+    """A matrix that changes in time, for a step of one unit."""
+    if inputs is None and requires(changing, "inputs"):
+        raise ValueError(f"inputs must be given, one typical row: {name} takes them")
+    return call(changing, t=1, inputs=inputs)
 
 
 def _check_dynamics(
@@ -266,8 +280,13 @@ def linear_gaussian(
     )
 
 
-def _transition_parts(f: AbstractFunction, noise: Noise) -> dict[str, Any]:
+def _transition_parts(
+    f: AbstractFunction, noise: Noise, changing: AbstractFunction | None = None
+) -> dict[str, Any]:
     """log N(x; f(u), Q), whole and, if the noise is independent, axis by axis."""
+    if changing is not None:
+        transition, sampler = NoisyTransition(f, changing), NoisySampler(f, changing)
+        return {"log_transition": transition, "sample_transition": sampler}
     parts: dict[str, Any] = {
         "log_transition": GaussianTransition(f, noise),
         "sample_transition": GaussianSampler(f, noise),

@@ -37,6 +37,7 @@ class Trait(StrEnum):
     REGIMES = "regimes"
     PERIODIC = "a state_box with periodic axes"
     STATE_BEFORE = "a sensor that takes u, the state before"
+    VARYING_NOISE = "a Q that changes in time"
 
 
 class Regimes(eqx.Module):
@@ -264,8 +265,9 @@ class StateSpaceModel(eqx.Module):
         """What an engine has to know of to serve the model."""
         found = {Trait.REGIMES} if self.regimes is not None else set()
         found |= {Trait.PERIODIC} if self.state_box.periodic else set()
-        pairs = "u" in wanted_by(self.log_observation)
-        return frozenset(found | ({Trait.STATE_BEFORE} if pairs else set()))
+        found |= {Trait.STATE_BEFORE} if "u" in wanted_by(self.log_observation) else set()
+        noisy = isinstance(self.structure, AdditiveGaussian) and self.structure.noise is not None
+        return frozenset(found | ({Trait.VARYING_NOISE} if noisy else set()))
 
     @property
     def is_time_varying(self) -> bool:

@@ -81,7 +81,8 @@ class AnySensorModel(AbstractMixtureModel):
     @property
     def functions(self) -> Functions:
         """f; what stands for h is not called."""
-        return Functions(self.structure.f, self.structure.f)
+        form = self.structure
+        return Functions(form.f, form.f, noise=form.noise)
 
     @property
     def noises(self) -> Noises:
