@@ -42,6 +42,12 @@ class AbstractTarget(AbstractFamily):
         ):
             if value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+        if self.sensor == "range_bearing_doppler" and not self._errors.is_gaussian:
+            raise ValueError(
+                'sensor must be "range_bearing" with clutter or errors="student": a range rate '
+                "depends on four coordinates of the state, and densities that are not normal are "
+                "served for at most three"
+            )
         if len(self.station) != 2:
             raise ValueError(f"station must be a pair (x, y), got {self.station}")
         if (self.m0 is None) != (self.P0 is None):
@@ -180,7 +186,8 @@ class ConstantVelocity(AbstractTarget):
         sensor: what a row of y is: "position" (x, y), "range", "bearing", "range_bearing" or
             "range_bearing_doppler" (range, bearing in radians from the x axis, range rate).
         errors: "normal", or "student" for sensors with outliers, of nu degrees of freedom.
-        clutter: a row is, with probability clutter, anywhere in the region of the data.
+        clutter: a row is, with probability clutter, anywhere in the region of the data; not with
+            a range rate.
         station: where the sensor is.
         m0: mean of the first state, and
         P0: its variances; by default around the first row.

@@ -137,6 +137,12 @@ def _checked_models(models: Sequence[StateSpaceModel]) -> tuple[StateSpaceModel,
         raise ValueError(f"models must have states of one number of coordinates, got {dims}")
     if any(ssm.regimes is not None for ssm in parts):
         raise ValueError("models must have no regimes of their own: list all of them at once")
+    for name in ("last_y", "dt"):
+        if any(name in ssm.wants for ssm in parts):
+            raise ValueError(
+                f"models must not take {name} beside regimes: a function of one does, and would "
+                "never be told it"
+            )
     if any(Trait.STATE_BEFORE in ssm.traits for ssm in parts):
         raise ValueError(
             "models must have sensors of the present state: one takes u, the state before, and "

@@ -125,21 +125,20 @@ def test_range_bearing_and_doppler_with_clutter_are_those_of_particles(clutter):
     ys[3] = np.nan
     if clutter:
         ys[6] = [3.0, -2.0, 2.0]
-    family = psd.models.ConstantVelocity(
-        "range_bearing_doppler", clutter=clutter, station=STATION, m0=M0, P0=P0
-    )
-    names = ("sigma_range", "sigma_bearing", "sigma_doppler")
+    sensor, names = "range_bearing_doppler", ("sigma_range", "sigma_bearing", "sigma_doppler")
+    if clutter:
+        sensor, names, ys, sds = "range_bearing", names[:2], ys[:, :2], sds[:2]
+    family = psd.models.ConstantVelocity(sensor, clutter=clutter, station=STATION, m0=M0, P0=P0)
     theta = {"sigma_accel": ACCEL, **dict(zip(names, sds, strict=True))}
     if clutter:
         theta["clutter"] = 0.1
     fitted = family.at(ys, times=TIMES, **theta)
     post = fitted.filter()
-    volume = np.prod([2 * np.pi, 1.5 * np.ptp(ys[~np.isnan(ys[:, 0]), 0]),
-                      1.5 * np.ptp(ys[~np.isnan(ys[:, 2]), 2])])  # fmt: skip
+    volume = 2 * np.pi * 1.5 * np.ptp(ys[~np.isnan(ys[:, 0]), 0])
 
     def density(y):
         def log_g(x):
-            gap = y - seen(x)
+            gap = y - seen(x)[:, : len(y)]
             gap[:, 1] = (gap[:, 1] + np.pi) % (2 * np.pi) - np.pi
             logs = stats.norm.logpdf(gap, scale=sds).sum(1)
             return np.logaddexp(np.log(0.9) + logs, np.log(0.1 / volume)) if clutter else logs
@@ -261,6 +260,8 @@ def test_parameters_of_a_track_are_found():
 def test_what_is_wrong_with_a_target_is_named():
     with pytest.raises(ValueError, match="sensor must be one of"):
         psd.models.ConstantVelocity("sonar")
+    with pytest.raises(ValueError, match="depends on four coordinates"):
+        psd.models.ConstantVelocity("range_bearing_doppler", clutter=True)
     with pytest.raises(ValueError, match=r"m0 must have 5 numbers"):
         psd.models.CoordinatedTurn(m0=M0, P0=P0)
     with pytest.raises(ValueError, match="m0 and P0 must be given both"):

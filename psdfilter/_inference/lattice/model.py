@@ -31,9 +31,9 @@ from .run import (
     Kept,
     Law,
     Rows,
-    advance,
     moved,
     refuse_no_pair,
+    scan_ahead,
     scan_rows,
     start_law,
     summary,
@@ -76,6 +76,11 @@ class LatticeModel(AbstractModel):
     space: Space
     plan: Plan = eqx.field(static=True)
     report: Report = eqx.field(static=True)
+
+    @property
+    def source(self) -> StateSpaceModel:
+        """What it was learned from."""
+        return self.ssm
 
     @property
     def dim(self) -> int:
@@ -381,17 +386,4 @@ def _predicted(model: LatticeModel, laws: Law, num: int) -> Law:
 
 
 def _ahead(model: LatticeModel, last: Law, steps: Array, rows: Inputs, num: int) -> Kept:
-    level, width = Level(num, model.plan.eps), last.seen.ys.shape[1]
-    first = jax.tree.map(lambda a: a[:1], rows)
-    law = last._replace(seen=Sensed(jnp.full((1, width), jnp.nan), first))
-    law = law._replace(before=law.before._replace(row=jax.tree.map(lambda a: a[0], rows)))
-
-    def step(law: Law, at: tuple[Array, Inputs]) -> tuple[Law, Kept]:
-        t, row = at
-        blank = jnp.full(width, jnp.nan)
-        new, kept = advance(
-            model.ssm, model.space, law, (blank, t, jnp.array(True), row), level, num
-        )
-        return new, kept._replace(law=new)
-
-    return jax.lax.scan(step, law, (steps, rows))[1]
+    return scan_ahead(model.ssm, model.space, last, steps, rows, Level(num, model.plan.eps))

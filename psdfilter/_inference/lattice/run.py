@@ -260,3 +260,21 @@ def scan_rows(
 
     at = rows.ys, rows.steps, rows.moves, rows.rows
     return jax.lax.scan(kept, law, at)
+
+
+def scan_ahead(
+    ssm: StateSpaceModel, space: Space, last: Law, steps: Array, rows: Inputs, level: Level
+) -> Kept:
+    """Transitions one after the other, with nothing seen."""
+    width = last.seen.ys.shape[1]
+    first = jax.tree.map(lambda a: a[:1], rows)
+    law = last._replace(seen=Sensed(jnp.full((1, width), jnp.nan), first))
+    law = law._replace(before=law.before._replace(row=jax.tree.map(lambda a: a[0], rows)))
+
+    def step(law: Law, at: tuple[Array, Inputs]) -> tuple[Law, Kept]:
+        t, row = at
+        blank = jnp.full(width, jnp.nan)
+        new, kept = advance(ssm, space, law, (blank, t, jnp.array(True), row), level, level.num)
+        return new, kept._replace(law=new)
+
+    return jax.lax.scan(step, law, (steps, rows))[1]

@@ -64,6 +64,11 @@ class AnySensorModel(AbstractMixtureModel):
         return structure
 
     @property
+    def source(self) -> StateSpaceModel:
+        """What it was learned from."""
+        return self.ssm
+
+    @property
     def dim(self) -> int:
         """Number of coordinates of the state."""
         return self.ssm.dim

@@ -46,6 +46,11 @@ class TransformedModel(AbstractModel):
         return self.inner.engine
 
     @property
+    def source(self) -> StateSpaceModel:
+        """What it was learned from."""
+        return self.ssm
+
+    @property
     def dim(self) -> int:
         """Number of coordinates of the state."""
         return self.inner.dim
