@@ -93,10 +93,7 @@ def additive_gaussian(
     mean = as_mean("m0", m0)
     dim = mean.shape[0]
     _check_dynamics(f, mean, state_box, inputs)
-    changing = as_varying("Q", Q, (dim, dim)) if callable(Q) else None
-    if changing is not None:
-        Q = _typical("Q", changing, inputs)
-    noise = as_noise("Q", cast(Numbers, Q), dim, singular=True)
+    noise, changing = _noise_of(Q, dim, state_box, inputs)
     prior = as_noise("P0", P0, dim, singular=True)
     move = as_function(f)
     if log_observation is None:
@@ -104,8 +101,6 @@ def additive_gaussian(
     else:
         see, seen_noise = no_sensor("h, R and wrap", h, R if wrap is None else wrap), None
         parts = {"log_observation": log_observation, "sample_observation": sample_observation}
-    if changing is not None and state_box is not None:
-        raise ValueError("state_box must be None where Q changes in time: no grid serves that")
     box, bounded = _box_for(state_box, GaussianPrior(mean, prior), move, noise, inputs)
     if state_box is not None:
         noise, prior = _on_circles(box, noise), _on_circles(box, prior)
@@ -134,11 +129,19 @@ def additive_gaussian(
     )
 
 
-def _typical(name: str, changing: AbstractFunction, inputs: Inputs) -> Array:
-    """A matrix that changes in time, for a step of one unit."""
+def _noise_of(
+    Q: Numbers | Callable[..., Numbers], dim: int, state_box: BoxLike | None, inputs: Inputs
+) -> tuple[Noise, AbstractFunction | None]:
+    """The noise of a step of one unit, and that of every step if it changes."""
+    if not callable(Q):
+        return as_noise("Q", cast(Numbers, Q), dim, singular=True), None
+    if state_box is not None:
+        raise ValueError("state_box must be None where Q changes in time: no grid serves that")
+    changing = as_varying("Q", Q, (dim, dim))
     if inputs is None and requires(changing, "inputs"):
-        raise ValueError(f"inputs must be given, one typical row: {name} takes them")
-    return call(changing, t=1, inputs=inputs)
+        raise ValueError("inputs must be given, one typical row: Q takes them")
+    typical = call(changing, t=1, inputs=inputs)
+    return as_noise("Q", typical, dim, singular=True), changing
 
 
 def _check_dynamics(
