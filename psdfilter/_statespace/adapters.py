@@ -81,8 +81,7 @@ def additive_gaussian(
         state_box: where the state lives. By default quantiles of 512 simulated paths of 64 steps
             plus a margin, and five standard deviations of the prior; `learn` reports the leak.
         observation_box: where y lives; needed for laws of y only.
-        log_observation: x, y -> log G(x, y), any sensor, instead of h and R; may take `u`, the
-            state before.
+        log_observation: x, y -> log G(x, y), instead of h and R; may take `u`, the state before.
         sample_observation: key, x -> y, for one that can be simulated; likewise.
         inputs: one typical row of inputs, for choosing the box of a model that takes them.
         first_y: what `last_y` is before the first observation, for functions that take it.
