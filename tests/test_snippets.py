@@ -14,6 +14,7 @@ PAGES = [
     "docs/guides/times.md",
     "docs/guides/memory.md",
     "docs/guides/families.md",
+    "docs/guides/recipes.md",
     "docs/guides/from_trajectories.md",
     "docs/guides/tracking.md",
     "docs/guides/regimes.md",

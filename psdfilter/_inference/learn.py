@@ -4,6 +4,7 @@ from .._checks import Numbers, require_x64
 from .._frames.table import Frame, as_table
 from .._statespace.inside import inside
 from .._statespace.model import Inputs, StateSpaceModel
+from .._statespace.probe import refuse_no_jax
 from .engine import AbstractEngine, Task
 from .model import AbstractModel
 from .registry import ENGINES, as_engine
@@ -33,7 +34,7 @@ def learn(
             "closed", error functions and no quadrature, d <= 2, slower (`Closed`);
             "reference", Algorithm 2 to the letter, for small orders (`Reference`);
             "free", few Gaussians with free shapes, d <= 2, slower (`Free`);
-            "lattice", regimes and angles, d <= 2 (`Lattice`);
+            "lattice", regimes, angles and sensors of two states, d <= 2 (`Lattice`);
             "branches", linear-Gaussian regimes, any d (`Branches`).
             "auto" chooses, and the report says which and why.
         ys: typical observations (T, p), by which grids are sized; without them the model's own
@@ -56,6 +57,7 @@ def choose_engine(
 ) -> tuple[AbstractEngine, str]:
     """The engine that was asked for, if it can serve, or the first that should; and why it."""
     _check(ssm, tol)
+    refuse_no_jax(ssm)
     wanted = as_engine(engine)
     if wanted is not None:
         _refuse(wanted, ssm, tol)

@@ -42,6 +42,16 @@ class AbstractModel(eqx.Module):
     def abilities(self) -> frozenset[Ability]:
         """What this model offers."""
 
+    def __str__(self) -> str:
+        """What it was learned from and how; fields are what `repr` shows."""
+        many = "s" * (self.dim > 1)
+        return f"learned model of {self.dim} coordinate{many}\n{self.report}"
+
+    @property
+    def source(self) -> StateSpaceModel | None:
+        """The state-space model that it was learned from, where it is kept."""
+        return None
+
     @property
     def tol(self) -> float:
         """The tolerance that was asked for."""

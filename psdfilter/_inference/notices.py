@@ -1,5 +1,7 @@
 """What users are told about a model, in the same words whichever engine finds out."""
 
+import math
+
 # What to do where an engine has reached its limits.
 _RAISE = "learn with a smaller tol, or with typical data, learn(..., ys=...)"
 _REMEDIES = {
@@ -24,6 +26,25 @@ def no_density(mass: float) -> str:
         "log_transition must be the logarithm of a density in x, but exp(log_transition(u, .)) has "
         f"mass {mass:.3g} on state_box, on average over typical u: likelihoods are too large by as "
         "much in every step"
+    )
+
+
+def no_normal_density(mass: float) -> str:
+    """log_transition lacks a constant, and no mass leaves the box."""
+    return (
+        f"exp(log_transition(u, .)) has mass {mass:.4g} with u in the middle of state_box, all of "
+        "it inside: log_transition is not normalised, and every step of the likelihood is off by "
+        f"log {mass:.4g} = {math.log(mass):.3g}. Add the constant that is missing; states are "
+        "right if it is the same for all u"
+    )
+
+
+def no_mass_ahead() -> str:
+    """Nothing comes after the prior."""
+    return (
+        "exp(log_transition(u, .)) has no mass at the points of state_box that were tried: it must "
+        "be a density in x, which a probability of single values is not. A state that is discrete "
+        "belongs into regimes, psdfilter.switching; if it is continuous, does it leave state_box?"
     )
 
 

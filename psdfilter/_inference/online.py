@@ -117,6 +117,9 @@ def update(
     if is_partly(observed):
         require(known, Ability.PARTLY_MISSING)
     row = _row_of(known, state.row, inputs, "the sensor")
+    if "u" in known.asked.names:
+        assert isinstance(row, Row)
+        row = row._replace(y=jnp.asarray(observed, dtype=jnp.float64))
     law, seen = known.update(state.law, observed, state.step, row)
     total, code = state.log_likelihood + seen.log_mass, _first_bad(state.code, seen.code)
     after = state.row

@@ -1,9 +1,10 @@
 """The filter of whole series."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, overload
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Int
 
@@ -135,7 +136,7 @@ def filter_series(
     sized = model.sized(series)
     trace = sized.run(series, keep)
     if throw:
-        raise_failure(trace.codes)
+        raise_failure(trace.codes, reason=lambda k: beyond_support(sized, series.ys[k]))
     warn_unresolved(sized, trace)
     return Posterior(sized, series, trace, called.labels, called.origin)
 
@@ -179,7 +180,24 @@ def warn_unresolved(model: AbstractModel, trace: Trace) -> None:
     warnings.warn(message, ResolutionWarning, stacklevel=4)
 
 
-def raise_failure(codes: Int[Array | np.ndarray, " t"], name: str = "ys") -> None:
+def beyond_support(model: AbstractModel, y: Array | np.ndarray) -> str | None:
+    """Why an observation is impossible, if it is none of the numbers that the sensor gives."""
+    ssm, value = model.source, np.asarray(y)
+    if ssm is None or np.isnan(value).any():
+        return None
+    if ssm.counts and bool(np.any((value < 0) | (value != np.round(value)))):
+        return f"y must hold counts, whole numbers from 0 on, got {value}"
+    axis = ssm.seen_axis
+    if axis is not None and not bool(np.all(np.asarray(axis.contains(jnp.asarray(value))))):
+        return f"y must lie in the support of the sensor, {axis.words}, got {value}"
+    return None
+
+
+def raise_failure(
+    codes: Int[Array | np.ndarray, " t"],
+    name: str = "ys",
+    reason: Callable[[int], str | None] = lambda k: None,
+) -> None:
     """An error that names the first failed step, if there is one and it can be seen."""
     if not is_concrete(codes):
         return
@@ -187,4 +205,5 @@ def raise_failure(codes: Int[Array | np.ndarray, " t"], name: str = "ys") -> Non
     failure = _results.first_failure(values, _FATAL) if values.any() else None
     if failure is not None:
         index, code = failure
-        raise ValueError(f"the filter failed at {name}[{index}]: {_results.MESSAGES[code]}")
+        cause = reason(index) or _results.MESSAGES[code]
+        raise ValueError(f"the filter failed at {name}[{index}]: {cause}")

@@ -49,7 +49,7 @@ class Series:
 class Asked(NamedTuple):
     """What the functions of a model ask of a row beside inputs."""
 
-    names: frozenset[str] = frozenset()  # of dt and last_y
+    names: frozenset[str] = frozenset()  # of dt, last_y and u
     first_y: Array | None = None
     by_sensor: bool = False  # the sensor takes last_y too
     step: float | None = None  # the longest time of one transition
@@ -60,7 +60,7 @@ NOTHING = Asked()
 
 def asked_by(ssm: StateSpaceModel) -> Asked:
     """What the functions of a state-space model ask for."""
-    names = ssm.wants & {"dt", "last_y"}
+    names = ssm.wants & {"dt", "last_y", "u"}
     return Asked(names, ssm.first_y, "last_y" in wanted_by(ssm.log_observation), ssm.step)
 
 
@@ -117,9 +117,33 @@ def as_series(
         hops, steps = jnp.asarray(parts), jnp.asarray(np.cumsum(parts))
     if asked.names:
         last_y = _last_ys(array, hops, asked) if "last_y" in asked.names else None
-        rows = Row(rows, time, dt if "dt" in asked.names else None, last_y)
+        if "u" in asked.names:
+            refuse_no_state_before(array, hops)
+        y = jnp.asarray(array) if "u" in asked.names else None
+        rows = Row(rows, time, dt if "dt" in asked.names else None, last_y, y)
     regular = times is None and asked.step is None
     return Series(array, steps, hops, rows, regular, partly)
+
+
+def refuse_no_state_before(ys: Array | np.ndarray, hops: Int[Array, " t"]) -> None:
+    """A sensor that takes the state before needs a transition before every observation."""
+    if not is_concrete(hops):
+        return
+    alone = np.asarray(hops) == 0
+    if is_concrete(ys):
+        alone &= ~np.isnan(np.asarray(ys)).all(axis=1)
+    if not alone.any():
+        return
+    k = int(np.argmax(alone))
+    if k == 0:
+        raise ValueError(
+            "ys[0] has no state before, but the sensor takes u: filter with "
+            'first="predict", so that a transition comes before it'
+        )
+    raise ValueError(
+        f"ys[{k}] comes at the time of ys[{k - 1}], but the sensor takes u, the state before: join "
+        "the observations of one time into one row"
+    )
 
 
 def _last_ys(

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._checks import Numbers
+from .._frames.table import Frame, as_table, labels_of
 from .._inference.forecast import forecast
 from .._inference.learn import learn
 from .._inference.model import AbstractModel
@@ -17,7 +18,7 @@ from .._inference.run import run_filter
 from .._inference.smooth import run_smoother
 from .._parameters.fit import Fit, fit
 from .._parameters.theta import Bounds, Theta
-from .._statespace.model import StateSpaceModel
+from .._statespace.model import Inputs, StateSpaceModel
 
 Known = dict[str, float] | None  # numbers of the data
 
@@ -50,14 +51,21 @@ class AbstractFamily(eqx.Module):
         return {name: self.bounds[name] for name in theta if name in self.bounds}
 
     def fit(
-        self, y: Numbers, *, theta0: Theta | None = None, times: Any = None, **options: Any
+        self,
+        y: Numbers | Frame,
+        *,
+        theta0: Theta | None = None,
+        times: Any = None,
+        inputs: Inputs = None,
+        **options: Any,
     ) -> "Fitted":
         """Maximum a posteriori under `log_prior`, which is maximum likelihood where that is flat.
 
         Args:
-            y: one series, NaN where missing.
+            y: one series, NaN where missing; or a data frame, whose index says the times.
             theta0: where to start; by default from moments of the data.
             times: as for `run_filter`.
+            inputs: likewise, for families with controls or covariates.
             options: of `psdfilter.fit`, such as tol.
         """
         data = as_data(y)
@@ -66,21 +74,25 @@ class AbstractFamily(eqx.Module):
         found = fit(
             lambda theta: self.build(theta, known),
             start,
-            data[:, None] if data.ndim == 1 else data,
+            table_of(y, data),
             bounds=self._bounds(start),
             log_prior=None if _is_flat(self) else self.log_prior,
             first=self.first,
             times=times,
+            inputs=inputs,
             **options,
         )
-        return Fitted(self, found.theta, data, times, found)
+        return Fitted(self, found.theta, data, times, found, inputs, table_of(y, data))
 
-    def at(self, y: Numbers, *, times: Any = None, **theta: float) -> "Fitted":
+    def at(
+        self, y: Numbers | Frame, *, times: Any = None, inputs: Inputs = None, **theta: float
+    ) -> "Fitted":
         """The family at given parameters with data; what is not given is as a search would start.
 
         Args:
             y: one series.
             times: as for `run_filter`.
+            inputs: likewise.
             theta: parameters by name.
         """
         data = as_data(y)
@@ -88,15 +100,19 @@ class AbstractFamily(eqx.Module):
         unknown = set(theta) - set(start)
         if unknown:
             raise ValueError(f"theta must be some of {', '.join(start)}, got {sorted(unknown)}")
-        return Fitted(self, {**start, **theta}, data, times, None)
+        return Fitted(self, {**start, **theta}, data, times, None, inputs, table_of(y, data))
 
-    def filter(self, y: Numbers, *, times: Any = None, **theta: float) -> Posterior:
+    def filter(
+        self, y: Numbers | Frame, *, times: Any = None, inputs: Inputs = None, **theta: float
+    ) -> Posterior:
         """The filter at given parameters."""
-        return self.at(y, times=times, **theta).filter()
+        return self.at(y, times=times, inputs=inputs, **theta).filter()
 
-    def smooth(self, y: Numbers, *, times: Any = None, **theta: float) -> Smoothed:
+    def smooth(
+        self, y: Numbers | Frame, *, times: Any = None, inputs: Inputs = None, **theta: float
+    ) -> Smoothed:
         """The smoother at given parameters."""
-        return self.at(y, times=times, **theta).smooth()
+        return self.at(y, times=times, inputs=inputs, **theta).smooth()
 
 
 class Fitted(eqx.Module):
@@ -114,6 +130,8 @@ class Fitted(eqx.Module):
     y: np.ndarray
     times: Any
     fitted: Fit | None
+    inputs: Inputs = None
+    table: Any = None  # the data as they were given: a frame knows its times and names
 
     @property
     def ssm(self) -> StateSpaceModel:
@@ -126,16 +144,22 @@ class Fitted(eqx.Module):
 
     def filter(self, tol: float = 1e-3) -> Posterior:
         """p(x_t | y_1 ... y_t)."""
-        return run_filter(self.learned(tol), self.y, first=self.family.first, times=self.times)
+        return run_filter(self.learned(tol), self.table, **self._data)
 
     def smooth(self, tol: float = 1e-3) -> Smoothed:
         """p(x_t | all y)."""
-        return run_smoother(self.learned(tol), self.y, first=self.family.first, times=self.times)
+        return run_smoother(self.learned(tol), self.table, **self._data)
 
-    def forecast(self, steps: int, *, times: Any = None, tol: float = 1e-3) -> Forecast:
+    def forecast(
+        self, steps: int, *, times: Any = None, inputs: Inputs = None, tol: float = 1e-3
+    ) -> Forecast:
         """States, and by `.observations` observations, after the data."""
         post = self.filter(tol)
-        return forecast(post.model, post, steps, times=times)
+        return forecast(post.model, post, steps, times=times, inputs=inputs)
+
+    @property
+    def _data(self) -> dict[str, Any]:
+        return {"first": self.family.first, "times": self.times, "inputs": self.inputs}
 
     @property
     def aic(self) -> float:
@@ -167,10 +191,19 @@ def _is_flat(family: AbstractFamily) -> bool:
     return type(family).log_prior is AbstractFamily.log_prior
 
 
-def as_data(y: Numbers) -> np.ndarray:
+def table_of(y: Any, data: np.ndarray) -> Any:
+    """A data frame as it is, with its index; anything else as a table of numbers."""
+    table = as_table("y", y)
+    if labels_of(table) is not None:
+        return table
+    return data[:, None] if data.ndim == 1 else data
+
+
+def as_data(y: Numbers | Frame) -> np.ndarray:
     """The data as numbers, with a word about what cannot be one."""
+    table = as_table("y", y)
     try:
-        data = np.asarray(y, dtype=float)
+        data = np.asarray(table, dtype=float)
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"y must be a series of numbers, got {type(y).__name__}: pass one column, and its "
@@ -179,3 +212,13 @@ def as_data(y: Numbers) -> np.ndarray:
     if data.ndim not in (1, 2) or data.size == 0:
         raise ValueError(f"y must have shape (T,) or (T, p), got {data.shape}")
     return data
+
+
+def as_numbers(values: Any) -> tuple[float, ...]:
+    """A tuple of numbers, which can be compared and hashed."""
+    return tuple(float(value) for value in np.atleast_1d(np.asarray(values, dtype=float)))
+
+
+def as_optional_numbers(values: Any) -> tuple[float, ...] | None:
+    """Likewise, or None."""
+    return None if values is None else as_numbers(values)

@@ -4,19 +4,17 @@ from dataclasses import replace
 from typing import ClassVar
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import gammaln
 from jaxtyping import Array
 
 from .._parameters.theta import Theta
 from .._statespace.adapters import additive_gaussian
 from .._statespace.model import StateSpaceModel
+from .counts import COUNTS, check_counts, log_count, sample_count
 from .family import AbstractFamily, Known
 
 _GROWTHS = ("ricker", "gompertz", "theta-logistic")
-_COUNTS = ("poisson", "negative_binomial")
 
 
 class PopulationGrowth(AbstractFamily):
@@ -43,14 +41,14 @@ class PopulationGrowth(AbstractFamily):
     def __check_init__(self):
         for name, value, known in (
             ("growth", self.growth, _GROWTHS),
-            ("counts", self.counts, _COUNTS),
+            ("counts", self.counts, COUNTS),
         ):
             if value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
 
     def start(self, y: np.ndarray) -> Theta:
         """The capacity from the mean count."""
-        _refuse_no_counts(y)
+        check_counts(y)
         theta = {"r": 0.5, "log_K": float(np.log(np.nanmean(y) + 1.0)), "sigma": 0.2}
         if self.growth == "theta-logistic":
             theta["theta"] = 1.0
@@ -80,15 +78,10 @@ class PopulationGrowth(AbstractFamily):
             return u + r * jnp.maximum(1 - jnp.exp(power * (u - log_K)), -20.0 / r)
 
         def log_observation(x: Array, y: Array) -> Array:
-            return self._log_count(x[0], y[0], theta)
+            return log_count(self.counts, x[0], y[0], theta.get("size"))
 
         def sample_observation(key: Array, x: Array) -> Array:
-            rate, draw = jnp.exp(x), key
-            if self.counts == "negative_binomial":
-                draw, other = jax.random.split(key)
-                size = theta["size"]
-                rate = rate * jax.random.gamma(other, size, (1,), dtype=jnp.float64) / size
-            return jax.random.poisson(draw, rate, (1,)).astype(jnp.float64)
+            return sample_count(self.counts, key, x, theta.get("size"))
 
         ssm = additive_gaussian(
             move,
@@ -101,22 +94,3 @@ class PopulationGrowth(AbstractFamily):
             sample_observation=sample_observation,
         )
         return replace(ssm, counts=True)
-
-    def _log_count(self, x: Array, y: Array, theta: Theta) -> Array:
-        whole = (y >= 0) & (y == jnp.round(y))
-        safe = jnp.where(whole, y, 0.0)
-        if self.counts == "poisson":
-            value = safe * x - jnp.exp(x) - gammaln(safe + 1)
-        else:
-            size = theta["size"]
-            share = jnp.logaddexp(x, jnp.log(size))
-            value = gammaln(safe + size) - gammaln(size) - gammaln(safe + 1)
-            value = value + size * (jnp.log(size) - share) + safe * (x - share)
-        return jnp.where(whole, value, -jnp.inf)
-
-
-def _refuse_no_counts(y: np.ndarray) -> None:
-    seen = y[~np.isnan(y)]
-    if seen.size and (np.any(seen < 0) or np.any(seen != np.round(seen))):
-        bad = seen[(seen < 0) | (seen != np.round(seen))][0]
-        raise ValueError(f"y must hold counts, whole numbers from 0 on, got {bad:g}")

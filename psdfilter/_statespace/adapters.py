@@ -41,14 +41,15 @@ from .matrices import (
 )
 from .model import AdditiveGaussian, LinearGaussian, StateSpaceModel
 from .noise import Noise, as_noise
-from .varying import is_varying
+from .state_before import refuse_state_before
+from .varying import NoisySampler, NoisyTransition, as_varying, is_varying
 from .varying_adapter import VaryingParts, refuse_others, varying_linear
 
 
 def additive_gaussian(
     f: Callable[..., Numbers],
     h: Callable[..., Numbers] | None,
-    Q: Numbers,
+    Q: Numbers | Callable[..., Numbers],
     R: Numbers | None,
     m0: Numbers,
     P0: Numbers,
@@ -72,15 +73,16 @@ def additive_gaussian(
         f: u (d,) -> mean of the new state (d,), a JAX function; may take `t` and `inputs`.
         h: x (d,) -> mean of the observation (p,), likewise; None with `log_observation`.
         Q: a variance, d variances, or a covariance matrix. On a grid, independent noise lets every
-            axis be learned apart, and correlated noise is taken for d <= 2.
+            axis be learned apart, and correlated noise is taken for d <= 2. Or a function of `dt`
+            (or `t`, `inputs`), which engine "mixture" serves.
         R: a variance, p variances, or a covariance matrix; None with `log_observation`.
         m0: mean of the first state.
         P0: its covariance, as for Q.
         state_box: where the state lives. By default quantiles of 512 simulated paths of 64 steps
             plus a margin, and five standard deviations of the prior; `learn` reports the leak.
         observation_box: where y lives; needed for laws of y only.
-        log_observation: x, y -> log G(x, y), any sensor, instead of h and R.
-        sample_observation: key, x -> y, for one that can be simulated.
+        log_observation: x, y -> log G(x, y), instead of h and R; may take `u`, the state before.
+        sample_observation: key, x -> y, for one that can be simulated; likewise.
         inputs: one typical row of inputs, for choosing the box of a model that takes them.
         first_y: what `last_y` is before the first observation, for functions that take it.
         wrap: for each coordinate of y, True if it is an angle in radians, its period (360.0) if it
@@ -90,7 +92,7 @@ def additive_gaussian(
     mean = as_mean("m0", m0)
     dim = mean.shape[0]
     _check_dynamics(f, mean, state_box, inputs)
-    noise = as_noise("Q", Q, dim, singular=True)
+    noise, changing = _noise_of(Q, dim, state_box, inputs)
     prior = as_noise("P0", P0, dim, singular=True)
     move = as_function(f)
     if log_observation is None:
@@ -119,10 +121,26 @@ def additive_gaussian(
             boxed=state_box is not None,
             bounded=bounded,
             turns=None if seen_noise is None else seen_noise.turns,
+            noise=changing,
         ),
-        **_transition_parts(move, noise),
+        **_transition_parts(move, noise, changing),
         **parts,
     )
+
+
+def _noise_of(
+    Q: Numbers | Callable[..., Numbers], dim: int, state_box: BoxLike | None, inputs: Inputs
+) -> tuple[Noise, AbstractFunction | None]:
+    """The noise of a step of one unit, and that of every step if it changes."""
+    if not callable(Q):
+        return as_noise("Q", cast(Numbers, Q), dim, singular=True), None
+    if state_box is not None:
+        raise ValueError("state_box must be None where Q changes in time: no grid serves that")
+    changing = as_varying("Q", Q, (dim, dim))
+    if inputs is None and requires(changing, "inputs"):
+        raise ValueError("inputs must be given, one typical row: Q takes them")
+    typical = call(changing, t=1, inputs=inputs)
+    return as_noise("Q", typical, dim, singular=True), changing
 
 
 def _check_dynamics(
@@ -168,6 +186,7 @@ def _additive_sensor(
         raise ValueError("h and R must be given, or log_observation instead of both")
     if not callable(h):
         raise ValueError(f"h must be a function, got {type(h).__name__}")
+    refuse_state_before("h", h)
     num = _check_map("h", h, mean, None, inputs)
     noise = as_noise("R", R, num)
     if wrap is not None:
@@ -263,8 +282,13 @@ def linear_gaussian(
     )
 
 
-def _transition_parts(f: AbstractFunction, noise: Noise) -> dict[str, Any]:
+def _transition_parts(
+    f: AbstractFunction, noise: Noise, changing: AbstractFunction | None = None
+) -> dict[str, Any]:
     """log N(x; f(u), Q), whole and, if the noise is independent, axis by axis."""
+    if changing is not None:
+        transition, sampler = NoisyTransition(f, changing), NoisySampler(f, changing)
+        return {"log_transition": transition, "sample_transition": sampler}
     parts: dict[str, Any] = {
         "log_transition": GaussianTransition(f, noise),
         "sample_transition": GaussianSampler(f, noise),

@@ -29,6 +29,7 @@ from .distributions import (
 from .functions import AbstractFunction, Row, as_function, call
 from .gaussian_laws import additive_parts, gaussian_of
 from .simulation import typical_boxes
+from .state_before import refuse_state_before
 from .tails import Densities
 
 
@@ -75,6 +76,7 @@ def parts_of(given: Given, support: Any) -> Made:
                 f"{name} must be a function of the state that returns a distribution, got "
                 f"{type(fn).__name__}"
             )
+    refuse_state_before("observation", given.observation)
     prior = as_leaves(given.prior)
     move, see = as_function(given.transition), as_function(given.observation)
     dim = size_of_law("prior", prior)

@@ -38,12 +38,16 @@ class Row(NamedTuple):
         time: the real time of the step, handed to functions as `t`; None for whole steps.
         dt: time since the row before, or since the prior.
         last_y: the observation before (p,), NaN where it is missing.
+        y: the observation itself (p,), where the sensor is part of the transition: it takes `u`.
+        u: the state before (d,), while such a sensor is asked.
     """
 
     inputs: Inputs = None
     time: Array | np.ndarray | None = None
     dt: Array | np.ndarray | None = None
     last_y: Array | np.ndarray | None = None
+    y: Array | np.ndarray | None = None
+    u: Array | np.ndarray | None = None
 
 
 class Keywords(eqx.Module):
@@ -191,6 +195,11 @@ def call(fn: Callable[..., T], *args: PyTree, t: Time = None, inputs: Inputs = N
     The last two are in a `Row`; without one, as where typical steps are looked at, a step takes one
     unit of time after an observation of zero.
     """
+    return fn(*args, **asked_of(fn, t, inputs))
+
+
+def asked_of(fn: Callable[..., object], t: Time, inputs: Inputs) -> dict[str, Any]:
+    """The optional keywords that a function takes, with their values."""
     keywords = _keywords(fn)
     if isinstance(fn, AbstractFunction) and fn.takes_rows:
         given: dict[str, Any] = {"t": t, "inputs": inputs}
@@ -204,12 +213,11 @@ def call(fn: Callable[..., T], *args: PyTree, t: Time = None, inputs: Inputs = N
         }
     if given["inputs"] is None and "inputs" in keywords.required:
         raise ValueError("inputs must be given: a function of the model takes them")
-    wanted = {
+    return {
         name: given[name]
         for name in keywords.names
         if given[name] is not None or name in keywords.required
     }
-    return fn(*args, **wanted)
 
 
 def as_vector(value: Numbers) -> Array:

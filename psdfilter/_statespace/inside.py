@@ -8,7 +8,7 @@ from jaxtyping import Array
 from .._checks import is_concrete
 from .._density.box import Box
 from .coordinates import Coordinates
-from .functions import AbstractFunction, Inputs, Keywords, Time, call
+from .functions import AbstractFunction, Inputs, Keywords, Row, Time, call
 from .model import StateSpaceModel
 
 
@@ -75,7 +75,8 @@ class ObservationInside(AbstractInside):
 
     def __call__(self, z: Array, y: Array, t: Time = None, inputs: Inputs = None) -> Array:
         """At one pair."""
-        return call(self.fn, self.coordinates.to_user(z), y, t=t, inputs=inputs)
+        row = _in_user_units(self.coordinates, inputs)
+        return call(self.fn, self.coordinates.to_user(z), y, t=t, inputs=row)
 
 
 class SamplerInside(AbstractInside):
@@ -86,7 +87,15 @@ class SamplerInside(AbstractInside):
 
     def __call__(self, key: Array, z: Array, t: Time = None, inputs: Inputs = None) -> Array:
         """One draw."""
-        return call(self.fn, key, self.coordinates.to_user(z), t=t, inputs=inputs)
+        row = _in_user_units(self.coordinates, inputs)
+        return call(self.fn, key, self.coordinates.to_user(z), t=t, inputs=row)
+
+
+def _in_user_units(coordinates: Coordinates, row: Inputs) -> Inputs:
+    """A row with the state before in the user's units, if it holds one."""
+    if not isinstance(row, Row) or row.u is None:
+        return row
+    return row._replace(u=coordinates.to_user(jnp.asarray(row.u)))
 
 
 def _number(value: Array) -> Array:

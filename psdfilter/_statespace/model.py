@@ -25,6 +25,7 @@ from .functions import (
     wanted_by,
 )
 from .functions import Inputs as Inputs
+from .state_before import as_sensor_function
 from .structure import AdditiveGaussian as AdditiveGaussian
 from .structure import LinearGaussian as LinearGaussian
 from .varying import VaryingLinear
@@ -35,6 +36,8 @@ class Trait(StrEnum):
 
     REGIMES = "regimes"
     PERIODIC = "a state_box with periodic axes"
+    STATE_BEFORE = "a sensor that takes u, the state before"
+    VARYING_NOISE = "a Q that changes in time"
 
 
 class Regimes(eqx.Module):
@@ -60,13 +63,14 @@ class StateSpaceModel(eqx.Module):
     All functions are unbatched and return the logarithm of a density; -inf means zero. They may
     also take the keywords `t` (the step, 1 for the first transition, or the real time), `inputs`
     (the row of `inputs` that belongs to it), `dt` (the time since the observation before) and
-    `last_y` (that observation). Nothing needs to be normalised on the box except G in y, if the
+    `last_y` (that observation). A sensor may take `u` too, the state before: log G(x, y, u) is then
+    that of y given both states. Nothing needs to be normalised on the box except G in y, if the
     likelihood is to be one.
 
     Args:
         log_prior: x (d,) -> log p(x); normalised on the box by us.
         log_transition: u, x (d,), (d,) -> log Q(u, x), the new state x given the old state u.
-        log_observation: x, y (d,), (p,) -> log G(x, y).
+        log_observation: x, y (d,), (p,) -> log G(x, y), or x, y, u -> log G(x, y, u).
         state_box: where the state lives.
         observation_box: where y lives; needed only for laws of y (predictive, residuals).
         log_transition_axis: i, u, x_i -> log Q_i(u, x_i), if Q(u, x) = prod_i Q_i(u, x_i): noise
@@ -99,11 +103,13 @@ class StateSpaceModel(eqx.Module):
 
     log_prior: AbstractFunction = eqx.field(converter=as_function)
     log_transition: AbstractFunction = eqx.field(converter=as_function)
-    log_observation: AbstractFunction = eqx.field(converter=as_function)
+    log_observation: AbstractFunction = eqx.field(converter=as_sensor_function)
     state_box: Box
     observation_box: Box | None = None
     log_transition_axis: AbstractFunction | None = eqx.field(default=None, converter=as_function)
-    sample_observation: AbstractFunction | None = eqx.field(default=None, converter=as_function)
+    sample_observation: AbstractFunction | None = eqx.field(
+        default=None, converter=as_sensor_function
+    )
     vectorized: bool = eqx.field(static=True, default=False)
     marginalizes_missing: bool = eqx.field(static=True, default=False)
     structure: LinearGaussian | AdditiveGaussian | None = None
@@ -138,6 +144,11 @@ class StateSpaceModel(eqx.Module):
             _ = self.support.of_dim(self.dim)
             if self.vectorized:
                 raise ValueError("support is for models written in JAX, not for vectorized=True")
+        if Trait.STATE_BEFORE in self.traits and self.step is not None:
+            raise ValueError(
+                "log_observation must not take u here: transitions are composed of several, and "
+                "the state before the last of them is not that of the observation before"
+            )
 
     def __str__(self) -> str:
         box = self.state_box
@@ -165,7 +176,7 @@ class StateSpaceModel(eqx.Module):
 
     @property
     def wants(self) -> frozenset[str]:
-        """Which of `t`, `inputs`, `dt` and `last_y` the functions take."""
+        """Which of `t`, `inputs`, `dt`, `last_y` and, of a sensor, `u` the functions take."""
         each = (self.log_transition, self.log_transition_axis, self.log_observation)
         return frozenset().union(*(wanted_by(fn) for fn in each))
 
@@ -253,7 +264,10 @@ class StateSpaceModel(eqx.Module):
     def traits(self) -> frozenset[Trait]:
         """What an engine has to know of to serve the model."""
         found = {Trait.REGIMES} if self.regimes is not None else set()
-        return frozenset(found | ({Trait.PERIODIC} if self.state_box.periodic else set()))
+        found |= {Trait.PERIODIC} if self.state_box.periodic else set()
+        found |= {Trait.STATE_BEFORE} if "u" in wanted_by(self.log_observation) else set()
+        noisy = isinstance(self.structure, AdditiveGaussian) and self.structure.noise is not None
+        return frozenset(found | ({Trait.VARYING_NOISE} if noisy else set()))
 
     @property
     def is_time_varying(self) -> bool:

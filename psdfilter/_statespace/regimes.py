@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from .._checks import Numbers, as_floats, is_concrete
 from .._density.box import Box
 from .functions import AbstractFunction, Keywords, as_function, call, keywords_of, requires
-from .model import Regimes, StateSpaceModel
+from .model import Regimes, StateSpaceModel, Trait
 
 # What rounding may leave of a row that was divided by its sum.
 _ROWS = 1e-8
@@ -137,6 +137,17 @@ def _checked_models(models: Sequence[StateSpaceModel]) -> tuple[StateSpaceModel,
         raise ValueError(f"models must have states of one number of coordinates, got {dims}")
     if any(ssm.regimes is not None for ssm in parts):
         raise ValueError("models must have no regimes of their own: list all of them at once")
+    for name in ("last_y", "dt"):
+        if any(name in ssm.wants for ssm in parts):
+            raise ValueError(
+                f"models must not take {name} beside regimes: a function of one does, and would "
+                "never be told it"
+            )
+    if any(Trait.STATE_BEFORE in ssm.traits for ssm in parts):
+        raise ValueError(
+            "models must have sensors of the present state: one takes u, the state before, and "
+            "that is not served beside regimes"
+        )
     if any(ssm.vectorized for ssm in parts):
         raise ValueError("models must be written in JAX: those of NumPy functions have no regimes")
     sizes = {n for n in (ssm.num_observed for ssm in parts) if n is not None}

@@ -43,6 +43,7 @@ class AdditiveGaussian(eqx.Module):
         boxed: the state was said to live on a box, rather than on R^d.
         bounded: a box is known, if only by simulation.
         turns: coordinates of y that are angles.
+        noise: Q of every step, if it changes; `Q` is then that of one unit of time.
     """
 
     f: AbstractFunction
@@ -54,3 +55,4 @@ class AdditiveGaussian(eqx.Module):
     boxed: bool = eqx.field(static=True, default=False)
     bounded: bool = eqx.field(static=True, default=True)
     turns: Turns | None = None
+    noise: AbstractFunction | None = None

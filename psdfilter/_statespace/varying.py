@@ -16,6 +16,7 @@ from .functions import (
     Keywords,
     Time,
     as_function,
+    as_vector,
     call,
     signature_keywords,
 )
@@ -72,7 +73,7 @@ class ByTime(AbstractFunction):
     def __call__(self, t: Time = None, inputs: Inputs = None) -> Array:
         """The array; variances become a diagonal matrix."""
         value = jnp.asarray(call(self.fn, t=t, inputs=inputs), dtype=jnp.float64)
-        return shaped("a matrix of linear_gaussian", value, self.shape)
+        return shaped("a matrix that changes in time", value, self.shape)
 
 
 def shaped(name: str, value: Array, shape: tuple[int, ...]) -> Array:
@@ -135,6 +136,42 @@ class VaryingSampler(VaryingTransition):
         """One draw."""
         F, b, Q = (call(fn, t=t, inputs=inputs) for fn in (self.F, self.b, self.Q))
         return F @ u + b + Noise(Q).draw(key)
+
+
+class NoisyTransition(AbstractFunction):
+    """log N(x; f(u), Q_t)."""
+
+    center: AbstractFunction
+    Q: AbstractFunction
+
+    @property
+    def keywords(self) -> Keywords:
+        """Those of both."""
+        return (self.center.keywords | self.Q.keywords).folded()
+
+    @property
+    def wants(self) -> frozenset[str]:
+        """Those of both."""
+        return self.center.wants | self.Q.wants
+
+    def parts(self, u: Array, t: Time, inputs: Inputs) -> tuple[Array, Noise]:
+        """Mean and noise of one step."""
+        mean = as_vector(call(self.center, u, t=t, inputs=inputs))
+        return mean, Noise(call(self.Q, t=t, inputs=inputs))
+
+    def __call__(self, u: Array, x: Array, t: Time = None, inputs: Inputs = None) -> Array:
+        """At one pair."""
+        mean, noise = self.parts(u, t, inputs)
+        return noise.log_density(x - mean)
+
+
+class NoisySampler(NoisyTransition):
+    """Draws from N(f(u), Q_t)."""
+
+    def __call__(self, key: Array, u: Array, t: Time = None, inputs: Inputs = None) -> Array:
+        """One draw."""
+        mean, noise = self.parts(u, t, inputs)
+        return mean + noise.draw(key)
 
 
 def wanted(form: VaryingLinear) -> frozenset[str]:

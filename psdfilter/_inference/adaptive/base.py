@@ -50,6 +50,11 @@ class AbstractAdaptive(AbstractModel):
     report: Report = eqx.field(static=True)
 
     @property
+    def source(self) -> StateSpaceModel:
+        """What it was learned from."""
+        return self.ssm
+
+    @property
     def dim(self) -> int:
         """Number of coordinates of the state."""
         return self.ssm.dim

@@ -7,7 +7,15 @@ import numpy as np
 from jax.errors import JAXTypeError
 
 from ..._statespace.model import Inputs, StateSpaceModel
-from ..notices import NO_DENSITY, loses_mass, no_density, traced_model
+from ..._statespace.probe import odd_mass
+from ..notices import (
+    NO_DENSITY,
+    loses_mass,
+    no_density,
+    no_mass_ahead,
+    no_normal_density,
+    traced_model,
+)
 from . import robust
 from .known import known_frame, known_values
 from .plane import smooth as plane_smooth
@@ -59,7 +67,12 @@ def look_at(ssm: StateSpaceModel, inputs: Inputs) -> None:
         raise ValueError(traced_model) from error
     if len(kept) == 0:
         return
-    if kept[0] > NO_DENSITY:
+    odd = odd_mass(ssm) if np.max(np.abs(1 - kept)) > _LARGE_LEAK else None
+    if not np.max(kept) > 0:
+        warnings.warn(no_mass_ahead(), stacklevel=5)
+    elif odd is not None:
+        warnings.warn(no_normal_density(odd), stacklevel=5)
+    elif kept[0] > NO_DENSITY:
         warnings.warn(no_density(float(kept[0])), stacklevel=5)
     elif 1 - np.min(kept) > _LARGE_LEAK:
         warnings.warn(loses_mass(float(1 - np.min(kept))), stacklevel=5)

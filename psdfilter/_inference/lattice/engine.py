@@ -30,8 +30,8 @@ _LEAST_TOL = 1e-9
 class Lattice(AbstractEngine):
     """Regime and state on lattices that follow them: exact values of Q and G, d <= 2.
 
-    Serves models with regimes (`switching`), states with periodic axes, and plain ones if asked
-    for. The error of every step is estimated.
+    Serves models with regimes (`switching`), states with periodic axes, sensors that take the state
+    before, and plain models if asked for. The error of every step is estimated.
 
     Attributes:
         nodes: of each axis, to begin with; more are taken where a series asks for them.
@@ -39,7 +39,9 @@ class Lattice(AbstractEngine):
 
     name: ClassVar[str] = "lattice"
     abilities: ClassVar[frozenset[Ability]] = ABILITIES
-    traits: ClassVar[frozenset[Trait]] = frozenset({Trait.REGIMES, Trait.PERIODIC})
+    traits: ClassVar[frozenset[Trait]] = frozenset(
+        {Trait.REGIMES, Trait.PERIODIC, Trait.STATE_BEFORE}
+    )
     nodes: int | None = None
 
     def refusal(self, ssm: StateSpaceModel, tol: float) -> str | None:
@@ -63,7 +65,7 @@ class Lattice(AbstractEngine):
         return None
 
     def choice(self, ssm: StateSpaceModel, tol: float) -> str | None:
-        """For models with regimes or angles, where it can serve."""
+        """For models with regimes, angles or sensors of two states, where it can serve."""
         if not ssm.traits or self.refusal(ssm, tol) is not None:
             return None
         what = " and ".join(sorted(ssm.traits))

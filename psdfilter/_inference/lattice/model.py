@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ... import _results
 from ..._checks import is_concrete, is_traced
+from ..._statespace.functions import Row
 from ..._statespace.model import Inputs, StateSpaceModel
 from ..ability import Ability
 from ..compiled import call_compiled, remembered
@@ -24,14 +25,24 @@ from ..trace import Ahead, Moved, Observation, Seen, Smoothing, Trace
 from .density import LatticeDensity
 from .frozen import FrozenLattice
 from .laws import LatticeLaws
-from .observed import gaussian_laws, grid_laws, sensors_of
+from .observed import drawn_laws, gaussian_laws, grid_laws, sensors_of
 from .plan import MOST, Plan, next_plan, num_of
-from .run import Kept, Law, Rows, advance, moved, scan_rows, start_law, summary
+from .run import (
+    Kept,
+    Law,
+    Rows,
+    moved,
+    refuse_no_pair,
+    scan_ahead,
+    scan_rows,
+    start_law,
+    summary,
+)
 from .series import expanded, sensors_at_once
 from .smooth import draw_back, go_back, last_of_times
 from .space import Space
 from .step import Lattice, Level, Sensed, Settled, settle
-from .values import parts_of
+from .values import parts_of, takes_u, unseen
 
 ABILITIES = frozenset(
     {
@@ -67,6 +78,11 @@ class LatticeModel(AbstractModel):
     report: Report = eqx.field(static=True)
 
     @property
+    def source(self) -> StateSpaceModel:
+        """What it was learned from."""
+        return self.ssm
+
+    @property
     def dim(self) -> int:
         """Number of coordinates of the state."""
         return self.ssm.dim
@@ -80,7 +96,12 @@ class LatticeModel(AbstractModel):
     def abilities(self) -> frozenset[Ability]:
         """Laws of y and gaps in y only where the sensor tells."""
         missing = set()
-        if self.ssm.observation_box is None and sensors_of(self.ssm) is None:
+        if takes_u(self.ssm):
+            samplers = self.ssm.sample_transition, self.ssm.sample_observation
+            known = all(sampler is not None for sampler in samplers)
+        else:
+            known = self.ssm.observation_box is not None or sensors_of(self.ssm) is not None
+        if not known:
             missing.add(Ability.OBSERVED_LAWS)
         if not self.ssm.marginalizes_missing:
             missing.add(Ability.PARTLY_MISSING)
@@ -88,6 +109,11 @@ class LatticeModel(AbstractModel):
 
     def why_not(self, ability: Ability) -> str | None:
         """What is not known of the sensor."""
+        if ability is Ability.OBSERVED_LAWS and takes_u(self.ssm):
+            return (
+                f"{ability} needs sample_transition and sample_observation=lambda key, x, u: ...: "
+                "the sensor takes u, the state before, and pairs of states are simulated"
+            )
         if ability is Ability.OBSERVED_LAWS:
             return (
                 f"{ability} needs observation_box: say where y lives, in the model of each regime"
@@ -124,15 +150,22 @@ class LatticeModel(AbstractModel):
         value = jnp.asarray(y, dtype=jnp.float64)
         infinite = jnp.any(jnp.isinf(value))
         value = jnp.where(infinite, jnp.nan, value)
+        before = law.before
+        if takes_u(self.ssm):
+            refuse_no_pair(law)
+            assert isinstance(row, Row)
+            before, row = before._replace(row=unseen(row, infinite)), unseen(row)
         old = law.seen.ys if law.seen.ys.shape[0] else jnp.zeros((0, value.size))
         earlier = (
             law.seen.rows if law.seen.ys.shape[0] else jax.tree.map(lambda a: a[None][:0], row)
         )
         rows = jax.tree.map(lambda a, b: jnp.concatenate([a, jnp.asarray(b)[None]]), earlier, row)
         seen = Sensed(jnp.concatenate([old, value[None]]), rows)
-        new, out = self._settled(law, law.before, seen)
+        new, out = self._settled(law, before, seen)
         missing = jnp.all(jnp.isnan(value))
         bad = ~jnp.isfinite(out.log_norm)
+        if takes_u(self.ssm):
+            bad = bad | before.is_prior  # nobody could tell while it was traced
         # After a transition a row counts with what has left the walls, as in a series.
         base = jnp.where(
             old.shape[0] == 0, jnp.where(law.before.is_prior, law.log_norm, 0.0), law.log_norm
@@ -266,6 +299,8 @@ class LatticeModel(AbstractModel):
     ) -> AbstractObservedLaws:
         """The laws of y."""
         assert isinstance(laws, LatticeLaws)
+        if takes_u(self.ssm):
+            return drawn_laws(laws, steps, rows)
         return (
             gaussian_laws(laws, steps, rows)
             if sensors_of(self.ssm)
@@ -343,24 +378,12 @@ def _predicted(model: LatticeModel, laws: Law, num: int) -> Law:
 
     def one(law: Law) -> Law:
         seen = law.seen._replace(ys=jnp.full_like(law.seen.ys, jnp.nan))
-        out = settle(model.ssm, model.space, law.before, seen, level, num)
-        return Law(law.before, seen, out.lattice, out.log_norm, out.error, law.log_kept)
+        before = law.before._replace(row=unseen(law.before.row))
+        out = settle(model.ssm, model.space, before, seen, level, num)
+        return Law(before, seen, out.lattice, out.log_norm, out.error, law.log_kept)
 
     return jax.lax.map(one, laws)
 
 
 def _ahead(model: LatticeModel, last: Law, steps: Array, rows: Inputs, num: int) -> Kept:
-    level, width = Level(num, model.plan.eps), last.seen.ys.shape[1]
-    first = jax.tree.map(lambda a: a[:1], rows)
-    law = last._replace(seen=Sensed(jnp.full((1, width), jnp.nan), first))
-    law = law._replace(before=law.before._replace(row=jax.tree.map(lambda a: a[0], rows)))
-
-    def step(law: Law, at: tuple[Array, Inputs]) -> tuple[Law, Kept]:
-        t, row = at
-        blank = jnp.full(width, jnp.nan)
-        new, kept = advance(
-            model.ssm, model.space, law, (blank, t, jnp.array(True), row), level, num
-        )
-        return new, kept._replace(law=new)
-
-    return jax.lax.scan(step, law, (steps, rows))[1]
+    return scan_ahead(model.ssm, model.space, last, steps, rows, Level(num, model.plan.eps))

@@ -1,19 +1,27 @@
-"""Laws of y: sums of Gaussians where sensors have Gaussian noise, else a grid over their box."""
+"""Laws of y: sums of Gaussians where sensors have Gaussian noise, else a grid over their box.
+
+Those of sensors that take the state before are simulated.
+"""
+
+from dataclasses import replace
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ..._statespace.angles import Turns
-from ..._statespace.functions import GaussianObservation, Inputs
+from ..._statespace.functions import GaussianObservation, Inputs, Row, as_vector, call
 from ..._statespace.model import StateSpaceModel, log_observation_grid
 from ..gaussian.bank import Bank, Layout
 from ..gaussian.laws import BankLaws
 from ..observed import GridLaws, observation_grid
+from ..transformed.simulated import NUM_PATHS, DrawnLaws, DrawnObservations
 from .laws import LatticeLaws
 from .space import grid_of
 from .values import parts_of
+
+_SEED = 20_240_101
 
 
 def sensors_of(ssm: StateSpaceModel) -> tuple[GaussianObservation, ...] | None:
@@ -78,3 +86,37 @@ def grid_laws(laws: LatticeLaws, steps: Int[Array, " t"], rows: Inputs) -> GridL
     parts = laws.lattices
     values = jax.lax.map(one, (parts.lower, parts.upper, parts.log_masses, steps, rows))
     return GridLaws.of(box, values)
+
+
+def drawn_laws(laws: LatticeLaws, steps: Int[Array, " t"], rows: Inputs) -> DrawnObservations:
+    """By draws of u, x and y in turn, for sensors that take u."""
+    key, other = jax.random.split(jax.random.key(_SEED))
+    before = replace(laws, lattices=laws.laws.before.lattice, sinks=None).draws(key, NUM_PATHS)
+    y = _draws(laws.ssm, before, steps, rows, other)
+    mean = jnp.mean(y, axis=0)
+    gap = y - mean[None]
+    covariance = jnp.einsum("nki,nkj->kij", gap, gap) / y.shape[0]
+    leak = jnp.zeros(y.shape[1])
+    return DrawnObservations(inner=DrawnLaws(y), mean=mean, covariance=covariance, leak=leak)
+
+
+@eqx.filter_jit
+def _draws(
+    ssm: StateSpaceModel,
+    before: Float[Array, "n t d"],
+    steps: Int[Array, " t"],
+    rows: Inputs,
+    key: PRNGKeyArray,
+) -> Float[Array, "n t p"]:
+    move, see = ssm.sample_transition, ssm.sample_observation
+    assert move is not None
+    assert see is not None
+
+    def one(own: PRNGKeyArray, u: Array, t: Array, row: Row) -> Array:
+        first, second = jax.random.split(own)
+        x = as_vector(call(move, first, u, t=t, inputs=row))
+        return as_vector(call(see, second, x, t=t, inputs=row._replace(u=u)))
+
+    keys = jax.random.split(key, before.shape[:2])
+    each = jax.vmap(jax.vmap(one), in_axes=(0, 0, None, None))
+    return each(keys, before, steps, rows)

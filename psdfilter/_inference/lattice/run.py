@@ -8,10 +8,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ... import _results
+from ..._checks import is_concrete
 from ..._statespace.model import Inputs, StateSpaceModel
 from .space import Space, grid_of
 from .step import Before, Lattice, Level, Sensed, Settled, settle
-from .values import parts_of
+from .values import parts_of, unseen
 
 
 class Law(NamedTuple):
@@ -77,6 +78,20 @@ def moved(law: Law, t: Int[Array, ""], row: Inputs) -> Before:
     return Before(jnp.array(False), law.now, law.before.log_initial, t, row)
 
 
+def refuse_no_pair(law: Law) -> None:
+    """A sensor that takes u needs a transition before each observation."""
+    if is_concrete(law.before.is_prior) and bool(law.before.is_prior):
+        raise ValueError(
+            "update must come after predict: the sensor takes u, the state before, and there is "
+            "none before the first transition"
+        )
+    if law.seen.ys.shape[0]:
+        raise ValueError(
+            "update must come once after each predict, because the sensor takes u, the state "
+            "before: join the observations of one time into one y"
+        )
+
+
 def advance(
     ssm: StateSpaceModel,
     space: Space,
@@ -88,7 +103,7 @@ def advance(
     """One row: a transition if there is one, and what was seen after it."""
     y, t, moves, row = at
     infinite = jnp.any(jnp.isinf(y))
-    y = jnp.where(infinite, jnp.nan, y)
+    y, row = jnp.where(infinite, jnp.nan, y), unseen(row, infinite)
     before = jax.tree.map(lambda a, b: jnp.where(moves, a, b), moved(law, t, row), law.before)
     # One that is missing takes no place from the others of its time.
     stays = jnp.all(jnp.isnan(y)) & ~moves
@@ -101,6 +116,7 @@ def advance(
         ),
     )
     out, seen, bad = _settle_or_skip(ssm, space, before, seen, level, num)
+    before = before._replace(row=unseen(before.row, bad))
     missing = jnp.all(jnp.isnan(y))
     base = jnp.where(moves, 0.0, law.log_norm)
     log_likelihood = jnp.where(missing, 0.0, out.log_norm - base)
@@ -130,17 +146,19 @@ def _settle_or_skip(
     blank = blank._replace(log_norm=jnp.array(-jnp.inf))
     tried = seen._replace(ys=seen.ys.at[-1].set(jnp.nan))
 
-    def attempt(so_far: tuple[Settled, Array], ys: Array) -> tuple[tuple[Settled, Array], None]:
+    def attempt(
+        so_far: tuple[Settled, Array], at: tuple[Array, Array]
+    ) -> tuple[tuple[Settled, Array], None]:
         done, count = so_far
         needed = ~jnp.isfinite(done.log_norm)
-        again = seen._replace(ys=ys)
+        again, start = seen._replace(ys=at[0]), before._replace(row=unseen(before.row, at[1]))
         out = jax.lax.cond(
-            needed, lambda: settle(ssm, space, before, again, level, num), lambda: done
+            needed, lambda: settle(ssm, space, start, again, level, num), lambda: done
         )
         return (out, count + needed.astype(int)), None
 
     # A loop, so that a step is compiled once.
-    both = jnp.stack([seen.ys, tried.ys])
+    both = jnp.stack([seen.ys, tried.ys]), jnp.array([False, True])
     (out, count), _ = jax.lax.scan(attempt, (blank, jnp.zeros((), int)), both)
     bad = count > 1
     return out, jax.tree.map(lambda a, b: jnp.where(bad, a, b), tried, seen), bad
@@ -167,6 +185,7 @@ def _log_predicted(
     """log of the predicted mass between the walls; `found` is it, if nothing was seen."""
     seen, out = found
     empty = Sensed(jnp.full_like(seen.ys, jnp.nan), seen.rows)
+    before = before._replace(row=unseen(before.row))
 
     def predicted() -> Array:
         return settle(ssm, space, before, empty, level, num).log_norm
@@ -241,3 +260,21 @@ def scan_rows(
 
     at = rows.ys, rows.steps, rows.moves, rows.rows
     return jax.lax.scan(kept, law, at)
+
+
+def scan_ahead(
+    ssm: StateSpaceModel, space: Space, last: Law, steps: Array, rows: Inputs, level: Level
+) -> Kept:
+    """Transitions one after the other, with nothing seen."""
+    width = last.seen.ys.shape[1]
+    first = jax.tree.map(lambda a: a[:1], rows)
+    law = last._replace(seen=Sensed(jnp.full((1, width), jnp.nan), first))
+    law = law._replace(before=law.before._replace(row=jax.tree.map(lambda a: a[0], rows)))
+
+    def step(law: Law, at: tuple[Array, Inputs]) -> tuple[Law, Kept]:
+        t, row = at
+        blank = jnp.full(width, jnp.nan)
+        new, kept = advance(ssm, space, law, (blank, t, jnp.array(True), row), level, level.num)
+        return new, kept._replace(law=new)
+
+    return jax.lax.scan(step, law, (steps, rows))[1]

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool
 
 from ..._checks import is_concrete
+from ..._statespace.functions import Row
 from ..series import Series
 from .run import Rows
 
@@ -66,6 +67,8 @@ def _of_known(series: Series, hops: np.ndarray) -> Expanded:
     ys = jnp.where(jnp.asarray(back == 0)[:, None], jnp.asarray(series.ys)[owner], jnp.nan)
     steps = jnp.asarray(series.steps)[owner] - jnp.asarray(back)
     inputs = jax.tree.map(lambda a: a[owner], series.rows)
+    if isinstance(inputs, Row) and inputs.y is not None:
+        inputs = inputs._replace(y=ys)
     return Expanded(Rows(ys, steps, jnp.asarray(moves), inputs), places, _sensors(moves), True)
 
 

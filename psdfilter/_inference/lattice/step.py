@@ -27,6 +27,7 @@ from .values import (
     prior_reach,
     reach_of,
     switch_matrices,
+    takes_u,
 )
 from .window import Cells, cells_of, find_window, hidden_rise, highest_near
 
@@ -196,19 +197,18 @@ def log_seen(
     return total
 
 
-def _dense_rise(
-    ssm: StateSpaceModel, space: Space, before: Before, seen: Sensed, cells: Cells
+def _log_sharp(
+    ssm: StateSpaceModel,
+    space: Space,
+    before: Before,
+    seen: Sensed,
+    source: Source,
+    x: Float[Array, "n d"],
 ) -> Float[Array, "k n"]:
-    """How much higher a likelihood is inside of cells than in their middles."""
-    num, dim = _DENSE[space.dim], space.dim
-    if seen.ys.shape[0] == 0:
-        return jnp.zeros((len(parts_of(ssm)), cells.middles.shape[0]))
-    inner = cells_of(Window(jnp.full(dim, -0.5), jnp.full(dim, 0.5)), num).middles
-    points = cells.middles[:, None, :] + (inner * cells.widths[None, :])[None, :, :]
-    logs = log_seen(ssm, space, before, seen, points.reshape(-1, dim))
-    top = jnp.max(logs.reshape(logs.shape[0], -1, num**dim), axis=2)
-    middle = log_seen(ssm, space, before, seen, cells.middles)
-    return jnp.where(jnp.isfinite(middle), jnp.maximum(top - middle, 0.0), top)
+    """What may have peaks between nodes: the sensor, with the transition if it takes u."""
+    if takes_u(ssm):
+        return push(ssm, space, before, source, x).logs
+    return log_seen(ssm, space, before, seen, x)
 
 
 def settle(
@@ -232,7 +232,7 @@ def settle(
     relative = shape - jnp.sum(masses * shape)
     passed = jnp.sum(masses * jnp.abs(inherited - centre))
     nodes_error = jnp.sum(masses * own) + _rule_error(masses, grid)
-    nodes_error = nodes_error + _hidden_mass(ssm, space, before, seen, grid, log_masses)
+    nodes_error = nodes_error + _hidden_mass(ssm, space, before, seen, source, grid, log_masses)
     edge = jnp.sum(masses * sums.edge) + 4 * level.eps
     error = jnp.minimum(passed + nodes_error + edge, 2.0)
     lattice = Lattice(window.lower, window.upper, log_masses, relative, sums.logs)
@@ -258,7 +258,10 @@ def _window(
         shape = predicted.shape
         predicted = predicted.reshape(-1, *((num,) * space.dim))
         predicted = highest_near(predicted, 1, space.whole(window)).reshape(shape)
-        top = jnp.max(predicted + _heights(ssm, space, before, seen, window, num), axis=0)
+        if takes_u(ssm):
+            predicted = jnp.zeros_like(predicted)
+        heights = _heights(ssm, space, before, seen, source, window, num)
+        top = jnp.max(predicted + heights, axis=0)
         return jax.lax.stop_gradient(top)
 
     reach = jax.lax.stop_gradient(reach)
@@ -266,17 +269,23 @@ def _window(
 
 
 def _heights(
-    ssm: StateSpaceModel, space: Space, before: Before, seen: Sensed, window: Window, num: int
+    ssm: StateSpaceModel,
+    space: Space,
+    before: Before,
+    seen: Sensed,
+    source: Source,
+    window: Window,
+    num: int,
 ) -> Float[Array, "k n"]:
     """The highest that a likelihood may be inside of cells, from a closer look at it alone.
 
     The parabolas through three points show peaks that are narrower than what lies between them.
     """
     dense, dim = _DENSE[space.dim], space.dim
-    if seen.ys.shape[0] == 0:
+    if seen.ys.shape[0] == 0 and not takes_u(ssm):
         return jnp.zeros((len(parts_of(ssm)), num**dim))
     points = cells_of(window, num * dense).middles
-    logs = log_seen(ssm, space, before, seen, points)
+    logs = _log_sharp(ssm, space, before, seen, source, points)
     lines = logs.reshape(-1, *((num * dense,) * dim))
     whole = space.whole(window)
     rises = [hidden_rise(lines, 1 + axis, whole[axis]) for axis in range(dim)]
@@ -285,15 +294,13 @@ def _heights(
 
 
 def _tops(
-    ssm: StateSpaceModel, space: Space, before: Before, seen: Sensed, cells: Cells
+    ssm: StateSpaceModel, space: Space, before: Before, seen: Sensed, source: Source, cells: Cells
 ) -> Float[Array, "k n"]:
     """The highest of a likelihood inside of cells, from a closer look at it alone."""
     num, dim = _DENSE[space.dim], space.dim
-    if seen.ys.shape[0] == 0:
-        return jnp.zeros((len(parts_of(ssm)), cells.middles.shape[0]))
     inner = cells_of(Window(jnp.full(dim, -0.5), jnp.full(dim, 0.5)), num).middles
     points = cells.middles[:, None, :] + (inner * cells.widths[None, :])[None, :, :]
-    logs = log_seen(ssm, space, before, seen, points.reshape(-1, dim))
+    logs = _log_sharp(ssm, space, before, seen, source, points.reshape(-1, dim))
     return jnp.max(logs.reshape(logs.shape[0], -1, num**dim), axis=2)
 
 
@@ -308,6 +315,7 @@ def _hidden_mass(
     space: Space,
     before: Before,
     seen: Sensed,
+    source: Source,
     grid: Grid,
     log_masses: Float[Array, "k n"],
 ) -> Float[Array, ""]:
@@ -317,8 +325,8 @@ def _hidden_mass(
     span = jnp.max(grid.nodes, axis=0) - jnp.min(grid.nodes, axis=0)
     num = round(grid.nodes.shape[0] ** (1 / space.dim))
     cells = Cells(grid.nodes, span / (num - 1))
-    tops = _tops(ssm, space, before, seen, cells)
-    rise = tops - log_seen(ssm, space, before, seen, grid.nodes)
+    tops = _tops(ssm, space, before, seen, source, cells)
+    rise = tops - _log_sharp(ssm, space, before, seen, source, grid.nodes)
     hidden = jnp.where((rise > _HIDDEN) & jnp.isfinite(log_masses), log_masses + rise, -jnp.inf)
     mass = jnp.sum(jnp.exp(jnp.minimum(hidden, 1.0)))
     return jax.lax.stop_gradient(jnp.minimum(mass, 2.0))

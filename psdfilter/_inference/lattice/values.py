@@ -2,12 +2,13 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
-from ..._statespace.functions import Inputs, as_vector, call
+from ..._statespace.functions import Inputs, Row, as_vector, call
 from ..._statespace.model import (
     LinearGaussian,
     StateSpaceModel,
+    Trait,
     log_observation_table,
     log_prior_table,
     log_transition_table,
@@ -16,6 +17,8 @@ from .space import Space, Window
 
 # Standard deviations of the noise beyond which nothing is looked for: exp(-c^2 / 2) = 1e-350.
 _REACH = 40.0
+# Asked about where y is missing: in the support of real, positive and confined observations.
+_ANY_Y = 0.5
 
 
 def parts_of(ssm: StateSpaceModel) -> tuple[StateSpaceModel, ...]:
@@ -40,8 +43,35 @@ def log_transitions(
     t: Int[Array, ""],
     row: Inputs,
 ) -> Float[Array, "m n"]:
-    """log Q(u_i, x_j) of one regime, at points inside of the box."""
-    return _no_nan(log_transition_table(model, tuple(range(model.dim)), u, x, t, row))
+    """log Q(u_i, x_j) of one regime, at points inside of the box.
+
+    With a sensor that takes u, log Q(u_i, x_j) + log G(x_j, y, u_i) for the y of the row.
+    """
+    table = _no_nan(log_transition_table(model, tuple(range(model.dim)), u, x, t, row))
+    if not takes_u(model) or not isinstance(row, Row) or row.y is None:
+        return table
+    y, fn = jnp.asarray(row.y), model.log_observation
+    missing = jnp.all(jnp.isnan(y))
+    usable = jnp.where(missing, _ANY_Y, y)
+
+    def one(old: Array, new: Array) -> Array:
+        value = call(fn, new, usable, t=t, inputs=row._replace(u=old))
+        return jnp.asarray(value, dtype=jnp.float64).reshape(())
+
+    seen = _no_nan(jax.vmap(lambda old: jax.vmap(lambda new: one(old, new))(x))(u))
+    return table + jnp.where(missing, 0.0, seen)
+
+
+def takes_u(ssm: StateSpaceModel) -> bool:
+    """Whether the sensor takes the state before: it is then part of every transition."""
+    return Trait.STATE_BEFORE in ssm.traits
+
+
+def unseen(row: Inputs, where: Bool[Array, ""] | bool = True) -> Inputs:
+    """A row without its observation, as that of a transition alone."""
+    if not isinstance(row, Row) or row.y is None:
+        return row
+    return row._replace(y=jnp.where(where, jnp.nan, row.y))
 
 
 def log_likelihoods(
@@ -52,6 +82,8 @@ def log_likelihoods(
     row: Inputs,
 ) -> Float[Array, "k n"]:
     """log G_k(x_i, y) of every regime; zero if all of y is missing."""
+    if takes_u(ssm):
+        return jnp.zeros((1, x.shape[0]))  # counted with the transition
     missing = jnp.all(jnp.isnan(y))
     # What is not used must be a number too: derivatives go through both sides.
     usable = jnp.where(missing, 0.0, y)

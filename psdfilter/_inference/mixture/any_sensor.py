@@ -64,6 +64,11 @@ class AnySensorModel(AbstractMixtureModel):
         return structure
 
     @property
+    def source(self) -> StateSpaceModel:
+        """What it was learned from."""
+        return self.ssm
+
+    @property
     def dim(self) -> int:
         """Number of coordinates of the state."""
         return self.ssm.dim
@@ -81,7 +86,8 @@ class AnySensorModel(AbstractMixtureModel):
     @property
     def functions(self) -> Functions:
         """f; what stands for h is not called."""
-        return Functions(self.structure.f, self.structure.f)
+        form = self.structure
+        return Functions(form.f, form.f, noise=form.noise)
 
     @property
     def noises(self) -> Noises:

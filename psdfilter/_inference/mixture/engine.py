@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from scipy import special
 
 from ..._checks import as_count, is_traced
-from ..._statespace.model import AdditiveGaussian, LinearGaussian, StateSpaceModel
+from ..._statespace.model import AdditiveGaussian, LinearGaussian, StateSpaceModel, Trait
 from ..ability import Ability
 from ..engine import AbstractEngine, Task
 from ..gaussian.prior import prior_blocks
@@ -43,6 +43,7 @@ class Mixture(AbstractEngine):
 
     name: ClassVar[str] = "mixture"
     abilities: ClassVar[frozenset[Ability]] = LINEARIZED_ABILITIES | SENSOR_ABILITIES
+    traits: ClassVar[frozenset[Trait]] = frozenset({Trait.VARYING_NOISE})
     order: int | None = eqx.field(static=True, default=None)
     measured: tuple[int, ...] | int | None = eqx.field(static=True, default=None)
 
@@ -84,6 +85,8 @@ class Mixture(AbstractEngine):
         if structure is None or self.refusal(ssm, tol) is not None:
             return None
         if isinstance(structure, AdditiveGaussian):
+            if structure.noise is not None:
+                return str(Trait.VARYING_NOISE)
             if is_traced((structure, ssm.state_box)):
                 return None
             obstacle = grid_obstacle(ssm)

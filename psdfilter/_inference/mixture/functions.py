@@ -16,10 +16,15 @@ class Functions(NamedTuple):
     f: AbstractFunction
     h: AbstractFunction
     turns: Turns | None = None  # coordinates of h that are angles
+    noise: AbstractFunction | None = None  # Q of every step, if it changes
 
     def moving(self, t: Time, row: Inputs) -> Callable[[Array], Array]:
         """u -> f(u) at this time."""
         return lambda u: as_vector(call(self.f, u, t=t, inputs=row))
+
+    def spread(self, Q: Float[Array, "d d"], t: Time, row: Inputs) -> Float[Array, "d d"]:
+        """Q of this time, or the one for all."""
+        return Q if self.noise is None else call(self.noise, t=t, inputs=row)
 
     def seeing(self, t: Time, row: Inputs, near: Array | None = None) -> Callable[[Array], Array]:
         """x -> h(x) at this time; angles by whole turns as close to `near` as can be."""

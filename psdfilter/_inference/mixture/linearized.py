@@ -88,8 +88,9 @@ class LinearizedModel(AbstractMixtureModel):
     @property
     def functions(self) -> Functions:
         """f and h."""
-        assert self.structure.h is not None
-        return Functions(self.structure.f, self.structure.h, self.structure.turns)
+        form = self.structure
+        assert form.h is not None
+        return Functions(form.f, form.h, form.turns, form.noise)
 
     @property
     def noises(self) -> Noises:
@@ -202,7 +203,8 @@ def _move_hops(
 
     def once(k: Array | int, now: tuple[Mixture, Array, Array]) -> tuple[Mixture, Array, Array]:
         step = t - hops + 1 + k
-        moved = move(now[0], functions.moving(step, row), noises.Q, effort)
+        Q = functions.spread(noises.Q, step, row)
+        moved = move(now[0], functions.moving(step, row), Q, effort)
         return moved.mixture, now[1] + moved.error, now[2] + moved.loss
 
     start = mixture, jnp.zeros(()), jnp.zeros(())
@@ -236,7 +238,8 @@ def _advance(
 ):
     def step(mixture: Mixture, at: tuple[Array, Inputs]):
         t, row = at
-        mixture = move(mixture, functions.moving(t, row), noises.Q, effort).mixture
+        Q = functions.spread(noises.Q, t, row)
+        mixture = move(mixture, functions.moving(t, row), Q, effort).mixture
         return mixture, (as_bank(mixture), moments(mixture))
 
     return jax.lax.scan(step, last, (steps, rows))[1]
@@ -246,7 +249,8 @@ def _advance(
 def _predict(
     bank: Bank, noises: Noises, step: Array, row: Inputs, functions: Functions, effort: Effort
 ) -> tuple[Bank, Moved]:
-    out = move(as_mixture(bank), functions.moving(step, row), noises.Q, effort)
+    Q = functions.spread(noises.Q, step, row)
+    out = move(as_mixture(bank), functions.moving(step, row), Q, effort)
     moved = Moved(jnp.zeros(()), out.error + out.loss, jnp.zeros((), int))
     return as_bank(out.mixture), moved
 

@@ -49,7 +49,8 @@ def _joint(
     def once(k: Array | int, now: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         m, S, cross = now
         L = semidefinite_cholesky(S)
-        pushed = push(expand(functions.moving(t - hops + 1 + k, row), m, L), Q)
+        step = t - hops + 1 + k
+        pushed = push(expand(functions.moving(step, row), m, L), functions.spread(Q, step, row))
         # cov(x', z) = F cov(x, z) with F L = slope
         return pushed.mean, pushed.covariance, pushed.slope @ forward_solve(L, cross)
 
@@ -114,14 +115,14 @@ def draw_backwards(
         joints = jax.vmap(lambda m, S: _joint(m, S, Q, (t, hop, row), functions))(
             law.means, law.covariances
         )
-        f = functions.moving(t, row)
+        f, noise = functions.moving(t, row), functions.spread(Q, t, row)
 
         def one(x: Array, draw_key: PRNGKeyArray) -> Drawn:
             which_key, inner = jax.random.split(draw_key)
             logs = law.log_weights + jax.vmap(lambda joint: _log_weight(joint, x))(joints)
             which = jax.random.categorical(which_key, logs)
             joint = jax.tree.map(lambda a: a[which], joints)
-            mean, covariance = _conditional(joint, law.means[which], x, Q, f, hop == 1)
+            mean, covariance = _conditional(joint, law.means[which], x, noise, f, hop == 1)
             white = jax.random.normal(inner, x.shape, dtype=jnp.float64)
             state = mean + semidefinite_cholesky(covariance) @ white
             # Several observations at one time are of one state.

@@ -9,8 +9,9 @@ from jax.errors import ConcretizationTypeError, TracerArrayConversionError
 from jaxtyping import Float, Int
 
 from ..._statespace.model import Inputs, StateSpaceModel
+from ..._statespace.probe import odd_mass
 from ..engine import Task
-from ..notices import NO_DENSITY, loses_mass, no_density, traced_model
+from ..notices import NO_DENSITY, loses_mass, no_density, no_normal_density, traced_model
 from ..report import Report
 from ..series import Series, as_series
 from ..sizing.host import fill, one_step_error
@@ -57,7 +58,7 @@ def learn_filled(task: Task, wish: Wish) -> Learned:
     started, (ssm, tol, ys, inputs, reason) = time.perf_counter(), task
     paths = _typical(ssm, inputs)
     if not wish.renormalize:
-        _warn_of_mass(paths)
+        _warn_of_mass(ssm, paths)
     if wish.joint:
         paths = observed_paths(ssm, paths, inputs)
     plan = make_plan(ssm, paths, tol, inputs, wish.multiple)
@@ -90,7 +91,12 @@ def _typical(ssm: StateSpaceModel, inputs: Inputs) -> TypicalPaths:
         raise ValueError(traced_model) from error
 
 
-def _warn_of_mass(paths: TypicalPaths) -> None:
+def _warn_of_mass(ssm: StateSpaceModel, paths: TypicalPaths) -> None:
+    far = max(paths.leak, paths.mass - 1) > _LARGE_LEAK
+    odd = odd_mass(ssm) if far else None
+    if odd is not None:
+        warnings.warn(no_normal_density(odd), stacklevel=5)
+        return
     if paths.mass > NO_DENSITY:
         warnings.warn(no_density(paths.mass), stacklevel=5)
     if paths.leak > _LARGE_LEAK:

@@ -70,6 +70,11 @@ class NodesModel(AbstractModel):
         return NodesModel(filled=filled, report=report, is_sized=is_sized, multiple=multiple)
 
     @property
+    def source(self) -> StateSpaceModel:
+        """What it was learned from."""
+        return self.filled.ssm
+
+    @property
     def dim(self) -> int:
         """Number of coordinates of the state."""
         return self.filled.dim

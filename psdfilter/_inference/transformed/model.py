@@ -37,13 +37,18 @@ class TransformedModel(AbstractModel):
 
     @property
     def coordinates(self) -> Coordinates:
-        """b, the identity if only what rows hold (dt, last_y) is at stake."""
+        """b, the identity if only what rows hold (dt, last_y, y) is at stake."""
         return self.ssm.coordinates
 
     @property
     def engine(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         """That of the inner model."""
         return self.inner.engine
+
+    @property
+    def source(self) -> StateSpaceModel:
+        """What it was learned from."""
+        return self.ssm
 
     @property
     def dim(self) -> int:
@@ -236,6 +241,6 @@ class TransformedModel(AbstractModel):
 
 def in_user_units(inner: AbstractModel, ssm: StateSpaceModel) -> AbstractModel:
     """A learned model as users hold it: wrapped, if there is anything to translate."""
-    if ssm.coordinates.is_identity and not ssm.wants & {"dt", "last_y"}:
+    if ssm.coordinates.is_identity and not ssm.wants & {"dt", "last_y", "u"}:
         return inner
     return TransformedModel(inner=inner, ssm=ssm, report=inner.report)

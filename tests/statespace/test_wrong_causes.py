@@ -1,0 +1,104 @@
+"""Mistakes that users make, and messages that name their cause."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import psdfilter as psd
+
+BOX = psd.Box(-3.0, 3.0)
+YS = np.array([0.1, 0.3, -0.2])
+
+
+def log_normal(x, mean, sd):
+    return jax.scipy.stats.norm.logpdf(x, mean, sd)
+
+
+def model(**functions):
+    plain = {
+        "log_prior": lambda x: log_normal(x[0], 0.0, 0.5),
+        "log_transition": lambda u, x: log_normal(x[0], 0.8 * u[0], 0.4),
+        "log_observation": lambda x, y: log_normal(y[0], x[0], 0.3),
+        "state_box": BOX,
+    }
+    return psd.StateSpaceModel(**{**plain, **functions})
+
+
+@pytest.mark.parametrize(
+    ("name", "fn"),
+    [
+        ("log_prior", lambda x: stats.norm.logpdf(x[0])),
+        ("log_transition", lambda u, x: stats.norm.logpdf(x[0], u[0])),
+        ("log_observation", lambda x, y: stats.norm.logpdf(y[0], x[0])),
+        ("log_observation", lambda x, y: 0.0 if y[0] > x[0] else -1.0),
+    ],
+)
+def test_functions_that_leave_jax_are_named(name, fn):
+    with pytest.raises(ValueError, match=f"{name} must be written in JAX.*jax.scipy.stats"):
+        psd.learn(model(**{name: fn}))
+
+
+@pytest.mark.parametrize("shift", [-0.13, 0.2])
+def test_a_transition_without_its_constant_is_not_a_leak(shift):
+    ssm = model(log_transition=lambda u, x: log_normal(x[0], 0.8 * u[0], 0.4) + shift)
+    with pytest.warns(UserWarning, match=f"has mass {np.exp(shift):.3g}.*is not normalised"):
+        psd.learn(ssm)
+
+
+def test_a_leak_is_a_leak():
+    narrow = psd.Box(-0.6, 0.6)
+    with pytest.warns(UserWarning, match="of the mass leaves state_box"):
+        psd.learn(model(state_box=narrow))
+
+
+def test_a_discrete_state_is_said_to_be_one():
+    ssm = model(
+        log_prior=lambda x: log_normal(x[0], 5.0, 2.0),
+        log_transition=lambda u, x: jnp.where(x[0] == jnp.round(u[0]), 0.0, -jnp.inf),
+        state_box=psd.Box(0.0, 20.0),
+    )
+    with pytest.warns(UserWarning, match=r"state that is discrete.*psdfilter\.switching"):
+        psd.learn(ssm)
+
+
+def test_learned_models_print_what_a_person_can_read():
+    text = str(psd.learn(model()))
+    assert text.startswith("learned model of 1 coordinate\nengine")
+    assert "0x" not in text
+
+
+@pytest.mark.parametrize(
+    ("law", "bad", "message"),
+    [
+        ("Gamma", -2.0, "support of the sensor"),
+        ("Beta", 1.5, "support of the sensor"),
+        ("Poisson", 1.5, "counts, whole numbers"),
+        ("Poisson", -1.0, "counts, whole numbers"),
+    ],
+)
+@pytest.mark.slow
+def test_data_outside_of_the_support_are_named(law, bad, message):
+    dist = pytest.importorskip("numpyro.distributions")
+    sensors = {
+        "Gamma": lambda x: dist.Gamma(5.0, 5.0 * jnp.exp(-x)),
+        "Beta": lambda x: dist.Beta(5.0, jnp.exp(x)),
+        "Poisson": lambda x: dist.Poisson(jnp.exp(x)),
+    }
+    ssm = psd.StateSpaceModel.from_distributions(
+        prior=dist.Normal(0.0, 1.0),
+        transition=lambda u: dist.Normal(0.9 * u, 0.3),
+        observation=sensors[law],
+    )
+    good = 1.0 if law == "Poisson" else 0.5
+    with pytest.raises(ValueError, match=rf"failed at ys\[1\]: y must .*{message}"):
+        psd.run_filter(psd.learn(ssm), [good, bad])
+
+
+def test_memory_beside_regimes_is_refused():
+    leverage = psd.additive_gaussian(
+        lambda u, last_y: u + 0.1 * last_y, lambda x: x, 0.1, 0.1, 0.0, 1.0, first_y=0.0
+    )
+    with pytest.raises(ValueError, match="must not take last_y beside regimes"):
+        psd.switching([leverage, leverage], np.full((2, 2), 0.5))
