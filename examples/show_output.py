@@ -24,6 +24,7 @@ PAGES = (
     "docs/quickstart.md",
     "docs/guides/command_line.md",
     "docs/guides/data_frames.md",
+    "docs/guides/coming_from.md",
 )
 # Pages whose last figure is a picture of the documentation.
 PICTURES = {"docs/index.md": "home.png", "docs/quickstart.md": "quickstart.png"}

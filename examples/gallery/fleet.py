@@ -58,7 +58,9 @@ for name in fine:
     total += len(states[name])
 print(f"{total} states, {hits / total:.1%} of them between the quantiles of 5 % and 95 %")
 alone = psd.run_filter(model, series["battery 500"])
-gap = np.nanmax(np.abs(data["mean"].sel(series="battery 500")[: len(alone.mean), 0] - alone.mean[:, 0]))
+gap = np.nanmax(
+    np.abs(data["mean"].sel(series="battery 500")[: len(alone.mean), 0] - alone.mean[:, 0])
+)
 print(f"battery 500 alone: means differ by at most {gap / NOISE:.3f} of a day's noise")
 
 # %%

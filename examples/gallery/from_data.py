@@ -38,12 +38,8 @@ prior = psd.GaussianPSD([[0.0]], [1.0], [1e-4])  # nearly uniform
 
 def learn_from(num):
     x, y = simulate(rng, num // 10, 10)
-    Q = psd.learn_conditional(
-        x[:-1].reshape(-1, 1), x[1:].reshape(-1, 1), box, box, progress=False
-    )
-    G = psd.learn_conditional(
-        x[1:].reshape(-1, 1), y[1:].reshape(-1, 1), box, seen, progress=False
-    )
+    Q = psd.learn_conditional(x[:-1].reshape(-1, 1), x[1:].reshape(-1, 1), box, box, progress=False)
+    G = psd.learn_conditional(x[1:].reshape(-1, 1), y[1:].reshape(-1, 1), box, seen, progress=False)
     return psd.learned(
         prior=prior, transition=Q.model, observation=G.model, box=box, observation_box=seen
     )
@@ -80,4 +76,6 @@ for ax, t in zip(axes, (4, 19, 33), strict=True):
     ax.set_xlabel(f"state at time {t + 1}")
     ax.spines[["top", "right"]].set_visible(False)
 axes[0].set_ylabel("density")
-figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
+figure.legend(
+    *axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False
+)

@@ -73,7 +73,5 @@ print(f"P(on) at the end {float(post.regimes[-1, 1]):.4f}, on the grid {width * 
 
 # %%
 figure, axes = plt.subplots(2, 1, figsize=(8, 5.6), sharex=True, layout="constrained")
-psd.plot.over_time(
-    smooth, observations=ys, truth=temperature, names=["temperature"], ax=axes[0]
-)
+psd.plot.over_time(smooth, observations=ys, truth=temperature, names=["temperature"], ax=axes[0])
 psd.plot.regimes(smooth, truth=heater, names=["off", "on"], ax=axes[1])

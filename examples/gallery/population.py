@@ -30,8 +30,11 @@ counts[17:24] = np.nan
 # `fit` is maximum a posteriori under a weak prior; intervals come from the curvature.
 fitted = psd.models.PopulationGrowth(growth="ricker", counts="poisson").fit(counts, tol=1e-2)
 truth = {"log_K": np.log(CAPACITY), "r": GROWTH, "sigma": SIGMA}
-for name, (low, high) in fitted.fitted.interval(0.95).items():
-    print(f"{name:5s} {float(fitted.theta[name]):.2f}, 95 % {low:.2f} to {high:.2f}; {truth[name]:.2f}")
+fit = fitted.fitted
+for name, low, high in zip(fit.names, *fit.interval(0.95), strict=True):
+    print(
+        f"{name:5s} {float(fitted.theta[name]):.2f} ({low:.2f} to {high:.2f}), truth {truth[name]:.2f}"
+    )
 
 # %%
 # The smoother fills the gaps from both ends. How many birds were there in 2000, and is the
@@ -40,7 +43,9 @@ smooth = fitted.smooth()
 low, high = (np.exp(np.asarray(end)[:, 0]) for end in smooth.interval(0.9))
 inside = (low <= np.exp(path)) & (np.exp(path) <= high)
 gap = np.isnan(counts)
-print(f"true sizes inside of 90 %: {inside.sum()} of 40, in the gaps {inside[gap].sum()} of {gap.sum()}")
+print(
+    f"true sizes inside of 90 %: {inside.sum()} of 40, in the gaps {inside[gap].sum()} of {gap.sum()}"
+)
 print(f"2000: {low[20]:.0f} to {high[20]:.0f} birds, in truth {np.exp(path[20]):.0f}")
 half = float(smooth.cdf(np.asarray(fitted.theta["log_K"]) - np.log(2.0))[-1, 0])
 print(f"P(below half of the capacity in 2019) = {half:.3f}")

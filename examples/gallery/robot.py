@@ -1,8 +1,8 @@
 """# A robot with a heading, and landmarks
 
 A robot drives over a floor. Its state is a place and a heading; it knows how far and how sharply it
-meant to drive, and sees distance and bearing of two landmarks. At first it has no idea which way
-it looks. Bearings wrap: 179 degrees and -179 degrees are neighbours.
+meant to drive, and sees distance and bearing of two landmarks. At first it knows its
+heading to a radian. Bearings wrap: 179 degrees and -179 degrees are neighbours.
 """
 
 # %%
@@ -62,9 +62,10 @@ model = psd.learn(ssm, tol=1e-2, inputs=inputs)
 post = psd.run_filter(model, ys, inputs=inputs)
 sd = np.sqrt(np.diagonal(np.asarray(post.covariance), axis1=1, axis2=2))
 error = np.asarray(post.mean) - states
-print(model.report.engine)
+print(f"engine {model.report.engine}, estimated error {float(post.error_estimate):.0e}")
 print(f"place known to {sd[11, :2].max():.2f} before the pillar, {sd[17, :2].max():.2f} behind it")
-print(f"errors: {np.sqrt(np.mean(error[:, :2] ** 2)):.2f}, heading {np.sqrt(np.mean(error[:, 2] ** 2)):.2f}")
+place, heading = (np.sqrt(np.mean(part**2)) for part in (error[:, :2], error[:, 2]))
+print(f"errors: {place:.2f}, of the heading {heading:.2f}")
 print(f"squared errors over variances, mean {np.mean((error / sd) ** 2):.2f}; 1 if all is well")
 
 # %%
