@@ -32,9 +32,8 @@ fitted = psd.models.PopulationGrowth(growth="ricker", counts="poisson").fit(coun
 truth = {"log_K": np.log(CAPACITY), "r": GROWTH, "sigma": SIGMA}
 fit = fitted.fitted
 for name, low, high in zip(fit.names, *fit.interval(0.95), strict=True):
-    print(
-        f"{name:5s} {float(fitted.theta[name]):.2f} ({low:.2f} to {high:.2f}), truth {truth[name]:.2f}"
-    )
+    found = f"{float(fitted.theta[name]):.2f} ({low:.2f} to {high:.2f})"
+    print(f"{name:5s} {found}, truth {truth[name]:.2f}")
 
 # %%
 # The smoother fills the gaps from both ends. How many birds were there in 2000, and is the
@@ -44,7 +43,7 @@ low, high = (np.exp(np.asarray(end)[:, 0]) for end in smooth.interval(0.9))
 inside = (low <= np.exp(path)) & (np.exp(path) <= high)
 gap = np.isnan(counts)
 print(
-    f"true sizes inside of 90 %: {inside.sum()} of 40, in the gaps {inside[gap].sum()} of {gap.sum()}"
+    f"true sizes inside of 90 %: {inside.sum()} of 40, {inside[gap].sum()} of {gap.sum()} in gaps"
 )
 print(f"2000: {low[20]:.0f} to {high[20]:.0f} birds, in truth {np.exp(path[20]):.0f}")
 half = float(smooth.cdf(np.asarray(fitted.theta["log_K"]) - np.log(2.0))[-1, 0])

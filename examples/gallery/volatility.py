@@ -22,10 +22,10 @@ past = returns[(year >= 2004) & (year < 2008)]
 days, returns = days[(year == 2008) | (year == 2009)], returns[(year == 2008) | (year == 2009)]
 
 # %%
-# The parameters are what `StochasticVolatility(leverage=True).fit(...)` finds for 2004 to 2007, in
-# a minute or two.
+# The parameters are what `StochasticVolatility(leverage=True).fit(past, tol=1e-3)` finds, in about
+# three minutes.
 sv = psd.models.StochasticVolatility(leverage=True).at(
-    returns, mu=MU, phi=PHI, sigma=SIGMA, rho=RHO
+    returns, mu=-0.69, phi=0.966, sigma=0.169, rho=-0.835
 )
 post = sv.filter()
 volatility = np.sqrt(np.asarray(post.expect(lambda x: jax.numpy.exp(x[0]))))
@@ -48,7 +48,7 @@ print(f"for the next day: value at risk {cut:.2f} %, expected shortfall {shortfa
 # GJR-GARCH of the package `arch`, fitted to the same four years and run over the same days:
 garch = arch_model(past, mean="Zero", p=1, o=1, q=1).fit(disp="off")
 theirs = arch_model(returns, mean="Zero", p=1, o=1, q=1).fix(garch.params)
-plain = psd.models.StochasticVolatility().filter(returns, mu=MU, phi=PHI, sigma=SIGMA)
+plain = psd.models.StochasticVolatility().filter(returns, mu=-0.69, phi=0.966, sigma=0.169)
 start = 20  # days that both need to forget how they start
 for name, logs in {
     "with leverage": np.asarray(post.log_likelihoods),
