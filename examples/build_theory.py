@@ -22,7 +22,8 @@ def mathml(formula: str, own: bool) -> str:
     set_formula = convert(text, display="block" if own else "inline")
     # Markdown must not read anything inside of the element as its own.
     safe = set_formula.replace("_", "&#95;").replace("*", "&#42;").replace("\n", "")
-    return f'<div class="formula">{safe}</div>' if own else safe
+    # A line that starts with <math> would be a block of HTML to Markdown; <span> never is.
+    return f'<div class="formula">{safe}</div>' if own else f"<span>{safe}</span>"
 
 
 def built(source: str) -> str:
