@@ -58,13 +58,13 @@ for y in ys:
     truth.append(law)
 
 posts = {}
-for num in (300, 3000):
+for num in (1000, 4000):
     post = posts[num] = psd.run_filter(learn_from(num), ys)
     laws = np.array([post.density(t)(nodes[:, None]) for t in range(len(ys))])
     apart = np.abs(laws - truth) @ weights
     print(f"{num:5d} transitions: total variation to the true filter, mean {apart.mean():.2f}")
 prior_only = np.abs(0.5 - np.array(truth)) @ weights
-print(f"    knowing nothing: {prior_only.mean():.2f}")
+print(f"knowing nothing: {prior_only.mean():.2f}")
 
 # %%
 figure, axes = plt.subplots(1, 3, figsize=(9, 3), sharey=True, layout="constrained")
