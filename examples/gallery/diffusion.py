@@ -66,17 +66,17 @@ print(f"log-likelihood {float(post.log_likelihood):.2f}, of the cells {total:.2f
 print(f"total variation to the cells: largest {apart.max():.3f}")
 
 # %%
-# On the right the laws before and after the longest gap; dots are those of the cells.
-t = int(np.argmax(np.diff(times))) + 1
+# On the right the law that is nearest to undecided between the wells; dots are those of the cells.
+right = np.array(laws)[:, cells > 0].sum(axis=1)
+t = int(np.argmin(np.abs(right - 0.5)))
 figure, axes = plt.subplots(
     1, 2, figsize=(9, 3.8), width_ratios=[3, 1], sharey=True, layout="constrained"
 )
 psd.plot.over_time(
-    post, observations=ys, truth=truth, limits=(-2.2, 2.2), names=["position"], ax=axes[0]
+    post, observations=ys, truth=truth, limits=(-2.4, 2.4), names=["position"], ax=axes[0]
 )
-axes[1].plot(post.density(t - 1)(cells[:, None]), cells, "C0--", label=f"time {times[t - 1]:.1f}")
-axes[1].plot(post.density(t)(cells[:, None]), cells, "C0-", label=f"time {times[t]:.1f}")
-axes[1].plot(laws[t][::8] / width, cells[::8], "C1.", ms=4)
-axes[1].set_xlabel("density")
+axes[1].plot(post.density(t)(cells[:, None]), cells, "C0-", label="filter")
+axes[1].plot(laws[t][::8] / width, cells[::8], "C1.", ms=5, label="cells")
+axes[1].set(xlabel=f"density at time {times[t]:.1f}", ylim=(-2.4, 2.4))
 axes[1].spines[["top", "right"]].set_visible(False)
 axes[1].legend(frameon=False, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
