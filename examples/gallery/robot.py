@@ -69,7 +69,8 @@ print(f"errors: {place:.2f}, of the heading {heading:.2f}")
 print(f"squared errors over variances, mean {np.mean((error / sd) ** 2):.2f}; 1 if all is well")
 
 # %%
-# Particles are an independent check: 100 000 of them.
+# The estimate adds up what Gaussians leave out in every step, as if nothing of it were forgotten.
+# 100 000 particles are an independent check of what is left of it.
 num = 100_000
 cloud = rng.multivariate_normal([0.0, 0.0, 0.0], np.diag([0.25, 0.25, 1.0]), num)
 total, means = 0.0, []

@@ -36,8 +36,8 @@ print(f"estimated error of the worst step {float(post.error_estimate):.0e}")
 # %%
 # The law of tomorrow's return is a density: its quantiles are values at risk. If they are right,
 # one return in twenty lies below that of 5 %, and one in a hundred below that of 1 %.
-# The test says that they are not: parameters of quiet years let the volatility rise too slowly and too
-# little. Such a count belongs beside every value at risk.
+# They are not: with parameters of quiet years large losses are more frequent than predicted. A
+# count like this belongs beside every value at risk.
 for level in (0.05, 0.01):
     cut = np.asarray(post.predicted_observations.quantile(level))[:, 0]
     below = int(np.sum(returns < cut))
@@ -47,9 +47,8 @@ cut, shortfall = psd.models.value_at_risk(sv, 0.01)
 print(f"for the next day: value at risk {cut:.2f} %, expected shortfall {shortfall:.2f} %")
 
 # %%
-# GJR-GARCH of the package `arch`, fitted to the same four years and run over the same days, follows
-# large returns faster and does better here; its volatilities are nearly the same up to that. Leverage
-# of the strength of the quiet years (rho = -0.835) does harm.
+# GJR-GARCH of the package `arch`, fitted to the same four years and run over the same days, has a
+# similar volatility and does better here. Leverage as strong as in the quiet years does harm.
 garch = arch_model(past, mean="Zero", p=1, o=1, q=1).fit(disp="off")
 theirs = arch_model(returns, mean="Zero", p=1, o=1, q=1).fix(garch.params)
 plain = psd.models.StochasticVolatility().filter(returns, mu=-0.69, phi=0.966, sigma=0.169)
