@@ -61,6 +61,7 @@ docs: $(VENV)/.dev  ## Build the documentation into site/; a warning is an error
 gallery: $(VENV)/.dev  ## Run the code of gallery, home page and quickstart; write what it prints
 	$(BIN)/python examples/build_gallery.py
 	$(BIN)/python examples/show_output.py
+	$(BIN)/python examples/build_theory.py
 
 serve: $(VENV)/.dev  ## Show the documentation while writing it
 	$(BIN)/zensical serve

@@ -24,6 +24,8 @@ PAGES = (
     "docs/quickstart.md",
     "docs/guides/command_line.md",
     "docs/guides/data_frames.md",
+    "docs/guides/coming_from.md",
+    "docs/guides/howto.md",
 )
 # Pages whose last figure is a picture of the documentation.
 PICTURES = {"docs/index.md": "home.png", "docs/quickstart.md": "quickstart.png"}

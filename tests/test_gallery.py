@@ -13,8 +13,15 @@ SPEC.loader.exec_module(gallery)
 
 pytest.importorskip("matplotlib")
 
+# Programs of more than a few seconds: compiled for many lengths, or fitted.
+SLOW = {"diffusion", "fleet", "from_data", "heater", "population", "robot", "volatility"}
 
-@pytest.mark.parametrize("name", gallery.names())
+
+def _program(name):
+    return pytest.param(name, marks=pytest.mark.slow if name in SLOW else [])
+
+
+@pytest.mark.parametrize("name", [_program(name) for name in gallery.names()])
 def test_a_program_prints_what_its_page_says(name, tmp_path):
     # As a user has them: only these tests forbid promotion.
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
@@ -33,6 +40,7 @@ def test_every_page_is_in_the_navigation():
     for name in gallery.names():
         assert f'"gallery/{name}.md"' in menu
         assert f"({name}.md)" in overview
+        assert f"(../assets/gallery/{name}_1.png)" in overview  # a thumbnail
 
 
 def test_cells_keep_their_lines():

@@ -68,15 +68,21 @@ class Named:
             )
         return made
 
-    def learn(self, values: Mapping[str, float], tol: float, engine: str) -> AbstractModel:
-        """The learned model."""
+    def learn(
+        self,
+        values: Mapping[str, float],
+        tol: float,
+        engine: str,
+        inputs: np.ndarray | None = None,
+    ) -> AbstractModel:
+        """The learned model, sized by rows of inputs if it takes them."""
         if self.learned is not None:
             if values:
                 raise ModelError(f"{self.name} was learned already: its parameters are fixed")
             return self.learned
         ssm = self.state_space(values)
         try:
-            return learn(ssm, tol, engine=engine)
+            return learn(ssm, tol, engine=engine, inputs=inputs)
         except ValueError as error:
             raise ModelError(f"{self.name}: {error}") from error
 

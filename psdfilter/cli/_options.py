@@ -19,6 +19,10 @@ Columns = Annotated[
     list[str] | None,
     typer.Option("--column", "-c", help="An observed column; repeat it for several."),
 ]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option("--inputs", "-i", help="A column of inputs; repeat it for several."),
+]
 Time = Annotated[
     str | None,
     typer.Option("--time", "-t", help="The column of dates or numbers; gaps are missing steps."),
@@ -90,13 +94,18 @@ def request_of(options: dict[str, Any]) -> Any:
     if tol is not None and not 0 < tol < 2:
         raise typer.BadParameter(f"must lie in (0, 2), got {tol}", param_hint="--tol")
     values = pairs("--set", options["set_"])
+    columns, driving = tuple(options["column"] or ()), tuple(options["inputs"] or ())
+    if driving and not columns:
+        raise typer.BadParameter("needs --column, to tell both apart", param_hint="--inputs")
+    if twice := sorted(set(columns) & set(driving)):
+        raise typer.BadParameter(f"{twice[0]!r} is a --column already", param_hint="--inputs")
     from psdfilter._frames.delimited import Wanted
     from psdfilter.cli._request import Request
 
     parts = {
         "data": options["data"],
         "wanted": Wanted(
-            columns=tuple(options["column"] or ()),
+            columns=(*columns, *driving),
             time=options["time"],
             time_format=options["time_format"],
             header=options["header"],
@@ -105,6 +114,7 @@ def request_of(options: dict[str, Any]) -> Any:
             encoding=options["encoding"],
             sort=options["sort"],
         ),
+        "num_inputs": len(driving),
         "model": options["model"],
         "functions": options["functions"],
         "values": {key: number("--set", value) for key, value in values.items()},

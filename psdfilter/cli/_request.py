@@ -23,3 +23,4 @@ class Request:
     form: tuple[str, str] = ("csv", "netcdf")
     title: str | None = None
     certificate: bool = False
+    num_inputs: int = 0  # the last of the wanted columns are inputs

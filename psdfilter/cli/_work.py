@@ -11,6 +11,7 @@ import numpy as np
 
 from .. import report
 from .._frames.delimited import Wanted
+from .._frames.errors import DataError
 from .._frames.table import Table
 from .._inference.forecast import forecast
 from .._inference.model import AbstractModel
@@ -22,6 +23,7 @@ from .._settings import enable_cache, enable_x64
 from ..io import save
 from ..systems import ALL
 from ._errors import ModelError
+from ._inputs import NO_FUTURE, split
 from ._model import Named, find_model
 from ._output import Folder, add_results, replaced_whole
 from ._request import Request
@@ -58,10 +60,16 @@ class Results:
 def run(request: Request, table: Table, screen: Screen, kind: str, steps: int = 0) -> None:
     """Filter, smooth, forecast or report a file of data."""
     start()
+    seen, rows = split(request, table)
+    if kind == "forecast" and rows is not None:
+        raise DataError(request.data, NO_FUTURE)
     with _noted(screen):
-        named = find_model(request.model, request.functions, table.values)
-        learned = screen.busy("learning", lambda: _learned(named, request))
-        results = _computed((request, named), screen, kind, learned, table, steps)
+        named = find_model(request.model, request.functions, seen.values)
+        learned = screen.busy("learning", lambda: _learned(named, request, rows))
+        if rows is not None and kind == "report" and steps:
+            warnings.warn(f"no forecast on this page: {NO_FUTURE}", stacklevel=1)
+            steps = 0
+        results = _computed((request, named), screen, kind, learned, (seen, rows), steps)
     if kind == "report":
         _write_report_only(request, screen, results, named)
         return
@@ -70,8 +78,8 @@ def run(request: Request, table: Table, screen: Screen, kind: str, steps: int = 
         _write_all(request, screen, results, named)
 
 
-def _learned(named: Named, request: Request) -> AbstractModel:
-    return named.learn(request.values, request.tol or _TOL, request.engine)
+def _learned(named: Named, request: Request, inputs: np.ndarray | None = None) -> AbstractModel:
+    return named.learn(request.values, request.tol or _TOL, request.engine, inputs)
 
 
 def _computed(
@@ -79,17 +87,20 @@ def _computed(
     screen: Screen,
     kind: str,
     model: AbstractModel,
-    table: Table,
+    data: tuple[Table, np.ndarray | None],
     steps: int,
 ) -> Results:
     request, named = asked
+    table, inputs = data
     rows = f"{len(table)} rows"
     first = request.first or named.first or "predict"
-    post = screen.busy(f"filtering {rows}", lambda: run_filter(model, table, first=first))
+    post = screen.busy(
+        f"filtering {rows}", lambda: run_filter(model, table, first=first, inputs=inputs)
+    )
     results = Results(post)
     if kind in ("smooth", "report"):
         results.smooth = screen.busy(
-            f"smoothing {rows}", lambda: run_smoother(model, table, first=first)
+            f"smoothing {rows}", lambda: run_smoother(model, table, first=first, inputs=inputs)
         )
     if kind == "forecast" or (kind == "report" and steps):
         results.ahead = screen.busy("forecasting", lambda: forecast(post.model, post, steps))
@@ -105,8 +116,9 @@ def run_fit(
 ) -> None:
     """Estimate parameters, and filter with them."""
     start()
+    seen, rows = split(request, table)
     with _noted(screen):
-        named = find_model(request.model, request.functions, table.values)
+        named = find_model(request.model, request.functions, seen.values)
         if named.build is None or not named.start:
             raise ModelError(
                 f"{request.model} has no parameters to fit: write a function of keywords, such as "
@@ -118,7 +130,8 @@ def run_fit(
         estimate = fit(
             build,
             theta0,
-            table,
+            seen,
+            inputs=rows,
             bounds=bounds or None,
             tol=request.tol,
             first=request.first or named.first or "predict",

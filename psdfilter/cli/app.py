@@ -18,6 +18,7 @@ from ._options import (
     First,
     Functions,
     Header,
+    Inputs,
     Model,
     Out,
     Quiet,
@@ -78,6 +79,7 @@ def filter_(
     data: Data,
     model: Model,
     column: Columns = None,
+    inputs: Inputs = None,
     time: Time = None,
     out: Out = None,
     set_: Set = None,
@@ -109,6 +111,7 @@ def smooth(
     data: Data,
     model: Model,
     column: Columns = None,
+    inputs: Inputs = None,
     time: Time = None,
     out: Out = None,
     set_: Set = None,
@@ -141,6 +144,7 @@ def forecast(
     model: Model,
     steps: Annotated[int, typer.Option("--steps", "-n", min=1, help="How far to look ahead.")],
     column: Columns = None,
+    inputs: Inputs = None,
     time: Time = None,
     out: Out = None,
     set_: Set = None,
@@ -172,6 +176,7 @@ def report(
     data: Data,
     model: Model,
     column: Columns = None,
+    inputs: Inputs = None,
     time: Time = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page, or a folder for it.")] = Path(
         "report.html"
@@ -204,6 +209,7 @@ def fit(
     data: Data,
     model: Model,
     column: Columns = None,
+    inputs: Inputs = None,
     time: Time = None,
     out: Out = None,
     free: Annotated[

@@ -382,3 +382,51 @@ def test_one_line_for_float64_and_one_for_the_cache(tmp_path):
     assert told == f"float64 True {tmp_path / 'psdfilter'}"
     told = python(code, JAX_COMPILATION_CACHE_DIR=str(tmp_path / "else"))
     assert told == f"float64 True {tmp_path / 'else'}"
+
+
+DRIVEN = """
+import numpy as np
+import psdfilter as psd
+
+def build(gain=0.5):
+    return psd.additive_gaussian(
+        lambda u, inputs: 0.9 * u + gain * inputs, lambda x: x, 0.3, 0.5, 0.0, 1.0,
+        inputs=np.zeros(1),
+    )
+"""
+
+
+@pytest.fixture
+def driven(place):
+    """Data with a column of inputs."""
+    (place / "driven.py").write_text(DRIVEN)
+    u = np.linspace(-1.0, 1.0, len(YS))
+    rows = [f"{'' if np.isnan(y) else float(y)},{float(v)}\n" for y, v in zip(YS, u, strict=True)]
+    (place / "driven.csv").write_text("y,u\n" + "".join(rows))
+    return u
+
+
+def test_inputs_drive_the_model(place, driven):
+    words = ("driven.csv", "-m", "driven.py:build", "-c", "y", "-i", "u")
+    _ = run("filter", *words, "-o", "out")
+    table = polars.read_csv(Path("out/summary.csv"))
+    # A scalar Kalman filter with the input in its mean.
+    m, P, means = 0.0, 1.0, []
+    for y, v in zip(YS, driven, strict=True):
+        m, P = 0.9 * m + 0.5 * v, 0.81 * P + 0.3
+        if not np.isnan(y):
+            gain = P / (P + 0.5)
+            m, P = m + gain * (y - m), (1 - gain) * P
+        means.append(m)
+    np.testing.assert_allclose(table["x0_mean"].to_numpy(), means, atol=5e-3)
+
+
+def test_inputs_that_cannot_serve_are_refused(place, driven):
+    words = ("driven.csv", "-m", "driven.py:build")
+    assert "needs --column" in run("filter", *words, "-i", "u", code=2).output
+    assert "--column already" in run("filter", *words, "-c", "y", "-i", "y", code=2).output
+    out = run("forecast", *words, "-c", "y", "-i", "u", "--steps", "3", code=3)
+    assert "inputs of the future" in out.output
+    Path("driven.csv").write_text("y,u\n0.3,0.1\n0.2,\n")
+    out = run("filter", *words, "-c", "y", "-i", "u", code=3)
+    assert "driven.csv: row 2 has no number in the column of inputs 'u'" in out.output

@@ -145,3 +145,13 @@ def test_bad_input_is_named(changes, message):
     }  # fmt: skip
     with pytest.raises(ValueError, match=message):
         psd.diffusion(**given)
+
+
+def test_a_diffusion_is_learned_without_a_word_about_boxes():
+    # Over one unit of time a single Gaussian step of this drift would leave any box; the filter
+    # takes shorter ones. Warnings are errors here.
+    ssm = psd.diffusion(
+        lambda x: x - x**3, lambda x: 0.5 + 0.0 * x, m0=-1.0, P0=0.1, h=lambda x: x, R=0.36
+    )
+    model = psd.learn(ssm, tol=1e-2)
+    assert model.report.engine == "adaptive"

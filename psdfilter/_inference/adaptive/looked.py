@@ -52,7 +52,8 @@ def _in_the_plane(ssm: StateSpaceModel) -> Iterator[float]:
 def look_at(ssm: StateSpaceModel, inputs: Inputs) -> None:
     """Refuse a prior without mass; warn of what is no density, and of a box that is left.
 
-    Models that need inputs are looked at when these come.
+    Models that need inputs are looked at when these come. A diffusion has no box of the user's, and
+    a transition over one unit of time, longer than its step, is none that the filter would take.
     """
     masses = _on_a_line(ssm) if ssm.dim == 1 else _in_the_plane(ssm)
     try:
@@ -62,7 +63,8 @@ def look_at(ssm: StateSpaceModel, inputs: Inputs) -> None:
                 "log_prior must put mass on state_box, but it is -inf or NaN at every point tried: "
                 f"is the box [{np.asarray(box.lower)}, {np.asarray(box.upper)}] the right one?"
             )
-        kept = np.exp(list(masses)) if inputs is None else np.ones(0)
+        steps = inputs is None and ssm.step is None
+        kept = np.exp(list(masses)) if steps else np.ones(0)
     except JAXTypeError as error:
         raise ValueError(traced_model) from error
     if len(kept) == 0:
