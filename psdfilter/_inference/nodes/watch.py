@@ -111,29 +111,33 @@ def true_squares(
 
 def step_errors(
     watch: Watch,
-    layout: Layout,
     weights: Float[Array, " n"],
-    step: tuple[Array, ...],
-    at: tuple[Array, Array, Inputs],
+    gap: Float[Array, " n"],
+    step: tuple[Array, Array],
+    at: tuple[Array, Array],
+    regular: bool,
 ) -> Float[Array, ""]:
     """What the transitions before one observation add, estimated total variation.
 
-    `step` are the density before the last transition, the prediction and the likelihood, at the
-    nodes; `at` the number of transitions, the time and the inputs.
+    `gap` is what the last transition has put into the prediction, see `Watch.moved`; `step` are the
+    prediction and the likelihood at the nodes, `at` the number of transitions and the time;
+    `regular`: never more than one transition.
     """
-    source, predicted, likelihood = step
-    hops, t, row = at
-    gap = watch.moved(layout, weights * source, t, row)
+    predicted, likelihood = step
+    hops, t = at
     # Before the first transition the error of the prior itself.
     gap = jnp.where(hops > 0, gap, jnp.where(t == 0, watch.prior, 0.0))
-    mass = jnp.sum(weights * predicted * likelihood)
-    amplified = jnp.sum(weights * gap * likelihood) / jnp.where(mass > 0, mass, 1.0)
-    # Of transitions with nothing seen in between the last stands for all.
-    earlier = jnp.maximum(hops - 1, 0).astype(float) * jnp.sum(weights * gap)
+    # Sums are products with the weights: those are vectorised, and other sums are not.
+    mass = weights @ (predicted * likelihood)
+    amplified = weights @ (gap * likelihood) / jnp.where(mass > 0, mass, 1.0)
+    earlier = jnp.zeros(())
+    if not regular:
+        # Of transitions with nothing seen in between the last stands for all.
+        earlier = jnp.maximum(hops - 1, 0).astype(float) * (weights @ gap)
     lost = jnp.zeros(())
     if watch.is_cut:
-        lost = jnp.maximum(1.0 - jnp.sum(weights * predicted), 0.0)
+        lost = jnp.maximum(1.0 - weights @ predicted, 0.0)
     return amplified + earlier + lost
 
 
-step_errors_of_chunk = jax.vmap(step_errors, (None, None, None, 0, 0))
+step_errors_of_chunk = jax.vmap(step_errors, (None, None, 0, 0, 0, None))
