@@ -26,7 +26,7 @@ from .step import (
     observation_status,
     series_logs,
 )
-from .watch import Watch, step_errors_of_chunk
+from .watch import Watch, step_errors_of_chunk, rule_errors
 from .workspace import Stepper
 
 # Steps of one chunk, and the numbers in one of its arrays of nodes: matrix products instead of
@@ -115,7 +115,8 @@ def filter_steps(
             errors = observation_errors(stepper, some, scale, predicted, likelihood)
             unresolved = outs.seen & (errors > stepper.tol) & (outs.code == _results.OK)
             outs = outs._replace(code=jnp.where(unresolved, _results.UNRESOLVED, outs.code))
-        moments = (outs.density * weights[None, :]) @ stepper.space.features
+        shares = outs.density * weights[None, :]
+        moments = shares @ stepper.space.features
         watch = stepper.watch
         if keep and sources is None:
             sources = jnp.concatenate([last[None], outs.density[:-1]])
@@ -123,6 +124,7 @@ def filter_steps(
         if watch is not None:
             step, at = (predicted, likelihood), (some.hops, some.steps)
             moved = step_errors_of_chunk(watch, weights, gaps, step, at, series.regular)
+            moved = moved + rule_errors(watch, shares)
         final = outs.density[jnp.sum(part.used) - 1]
         kept = outs.density if keep else None
         out = Filtered(
