@@ -26,7 +26,7 @@ from .step import (
     observation_status,
     series_logs,
 )
-from .watch import Watch, step_errors_of_chunk, rule_errors
+from .watch import Watch, rule_errors, step_errors_of_chunk
 from .workspace import Stepper
 
 # Steps of one chunk, and the numbers in one of its arrays of nodes: matrix products instead of
@@ -233,7 +233,11 @@ def _predict_each(way: _Way, part: _Part, state: Array, last: Array, likelihood:
     weighted = likelihood * weights[None, :]
     xs = (weighted, part.places, some.hops, some.steps, some.rows, filled)
     last, (predicted, sources) = jax.lax.scan(step, last, xs)
-    gaps = None if stepper.watch is None else _gaps_of(stepper, stepper.watch, sources * weights[None, :], part)
+    gaps = (
+        None
+        if stepper.watch is None
+        else _gaps_of(stepper, stepper.watch, sources * weights[None, :], part)
+    )
     return last, predicted, sources, gaps
 
 

@@ -25,6 +25,7 @@ from ..._statespace.model import (
     log_transition_table,
 )
 from ..sizing.contraction import Structure, predict_tensor
+from ..sizing.grading import finer_rule
 from ..sizing.grids import grid_points
 from ..sizing.plan import Plan
 from ..sizing.tables import TransitionTables
@@ -42,6 +43,8 @@ class Watch(eqx.Module):
             a bound that is hardly larger, at a quarter of the cost.
         whole: the filled plan, where the transition varies in time.
         tails: P_k(s) of the highest degrees k at the nodes, for every axis, see `rule_errors`.
+        coarse: relative error of the rule for int Q(u, z_j) du, and for int Q(z_j, x) dx, at every
+            node, on a single axis: where nodes lie farther apart than the transition reaches.
         is_cut: whether the box was only simulated, so that mass that leaves it is an error.
     """
 
@@ -51,6 +54,7 @@ class Watch(eqx.Module):
     whole: Filled | None
     pairs: Float[Array, "n k"] | None
     tails: Float[Array, "n j"]
+    coarse: Float[Array, " n"] | None
     is_cut: bool = eqx.field(static=True)
 
     @staticmethod
@@ -66,6 +70,7 @@ class Watch(eqx.Module):
             filled if tables is None else None,
             _paired(gaps[0]) if gaps is not None and filled.dim == 1 else None,
             _tails(filled.plan.shape),
+            _coarse(filled) if tables is not None and filled.dim == 1 else None,
             structure is not None and not structure.boxed,
         )
 
@@ -109,15 +114,42 @@ def _tails(shape: tuple[int, ...]) -> Float[Array, "n j"]:
     return jnp.asarray(np.stack(columns, axis=1))
 
 
+# Nodes of the rule that tells how well the nodes of a plan integrate, for one of those.
+_FINE = 8
+
+
+def _coarse(filled: Filled) -> Float[Array, " n"]:
+    plan = filled.plan
+    z, w = plan.nodes[0], plan.weights[0]
+    fine, shares = finer_rule(z, w, _FINE * z.shape[0])
+    at, near = grid_points(plan.box, (z,)), grid_points(plan.box, (jnp.asarray(fine),))
+    group, scale = plan.transitions[0].group, plan.box.half_width[0]
+
+    def density(u: Array, x: Array) -> Float[Array, "u x"]:
+        logs = log_transition_table(filled.ssm, group, u, x, None, None)
+        return (jnp.exp(logs) * scale).reshape(u.shape[0], x.shape[0])
+
+    exact = density(at, at)
+    pairs = (
+        (w @ exact, jnp.asarray(shares) @ density(near, at)),
+        (exact @ w, density(at, near) @ jnp.asarray(shares)),
+    )
+    # Nothing comes from, or goes to, a node whose integral is zero.
+    errors = [jnp.abs(a - b) / jnp.where(b > 1e-12, b, jnp.inf) for a, b in pairs]
+    return jnp.minimum(errors[0] + errors[1], 2.0)
+
+
 def rule_errors(watch: Watch, shares: Float[Array, "t n"]) -> Float[Array, " t"]:
     """What the rule of the nodes misses of the next integral, from the shares w p of densities.
 
     Nodes are Gauss-Legendre nodes s, graded. The integral of a product of two functions with
     Legendre coefficients c_k = (k + 1/2) E[P_k(s)] is right up to degree 2 n - 1; of what is
     beyond, squares of the last coefficients that n nodes show are the measure. A density that is
-    narrower than the distance of nodes has large ones, whatever else looks fine.
+    narrower than the distance of nodes has large ones, whatever else looks fine. A wide density on
+    nodes that are too far apart for the transition has not: there `coarse` shows.
     """
-    return jnp.max(jnp.square(shares @ watch.tails), axis=1)
+    missed = jnp.max(jnp.square(shares @ watch.tails), axis=1)
+    return missed if watch.coarse is None else missed + shares @ watch.coarse
 
 
 # Least gap in single precision: what underflows there cannot make an error look smaller.
