@@ -88,7 +88,7 @@ def filter_steps(
     fixed = series.regular and stepper.squares is not None
     predict = _predict_along if fixed else _predict_each
     way = _Way(stepper, series.regular, stacked)
-    start = prior
+    start: Array | tuple[Array, Array | None] = prior
     if fixed:
         assert stepper.squares is not None
         source = weights * prior
@@ -123,6 +123,7 @@ def filter_steps(
         moved = None
         if watch is not None:
             step, at = (predicted, likelihood), (some.hops, some.steps)
+            assert gaps is not None
             moved = step_errors_of_chunk(watch, weights, gaps, step, at, series.regular)
             moved = moved + rule_errors(watch, shares)
         final = outs.density[jnp.sum(part.used) - 1]
@@ -185,7 +186,9 @@ def bayes(weights: Array, predicted: Array, weighted: Array) -> Array:
     return jnp.where(good, joint / jnp.where(good, mass, 1.0), rest)
 
 
-def _predict_along(way: _Way, part: _Part, state: Array, last: Array, likelihood: Array):
+def _predict_along(
+    way: _Way, part: _Part, state: tuple[Array, Array | None], last: Array, likelihood: Array
+):
     """Predictions of a transition fixed in time, one before each step; the carry is the next."""
     del last
     stepper, weights = way.stepper, way.stepper.weights
