@@ -100,7 +100,8 @@ def test_means_and_likelihoods_cost_little_more_than_a_bare_scan(model, tmp_path
             f"quantiles and writing {each[2]:.2f}, hand-written EKF {each[3]:.2f}; cores busy "
             f"{cpu[1] / wall[1]:.2f}, load {os.getloadavg()[0]:.1f}"
         )
-    # Measured: 1.05 to 1.51 on a loaded machine; 1.3 is what is aimed at.
+    # 1.3 is what is aimed at, and missed: 1.9 was measured on one core of a loaded machine. The
+    # bare scan returns no codes, so that the compiler drops its checks of the sensor.
     assert cpu[1] < 1.3 * cpu[0]
 
 

@@ -32,13 +32,17 @@ def _integrated_basis(x: Float[Array, " n"], num: int) -> Float[Array, "n k"]:
 _NEWTON = 40
 # Share of the whole mass that a level may be off by: what rounding leaves of the sums.
 _LEVEL = 1e-13
+# Nodes of a local polynomial, of degree seven with their slopes, and steps of Newton's method on
+# it: where nodes resolve a density it is right to about 1e-8, and one step on the whole remains.
+_LOCAL, _LOCAL_STEPS = 4, 3
 
 
 def line_quantiles(values: Float[Array, "t n"], q: Float[Array, "t k"]) -> Float[Array, "t k"]:
     """z with int_{-1}^z f = q int f for densities at n Gauss-Legendre nodes of (-1, 1).
 
     The distribution function at the nodes is one matrix product. Between two of them Newton's
-    method goes on from a secant, and halves the bracket wherever a step would leave it.
+    method starts from the quantile of a local polynomial through four nodes, and halves the bracket
+    wherever a step would leave it.
     """
     num = values.shape[1]
     transform = jnp.asarray(legendre_transform(num)[1])
@@ -47,7 +51,7 @@ def line_quantiles(values: Float[Array, "t n"], q: Float[Array, "t k"]) -> Float
     at_nodes = coefficients @ _integrated_basis(nodes, num).T
     ends = jnp.concatenate([-jnp.ones(1), nodes, jnp.ones(1)])
 
-    def one(c: Array, inside: Array, level: Array) -> Float[Array, ""]:
+    def one(c: Array, inside: Array, line: Array, level: Array) -> Float[Array, ""]:
         target = level * 2 * c[0]
         known = jnp.concatenate([jnp.zeros(1), inside, 2 * c[:1]])
         # The first crossing: where there is next to no mass the polynomial may fall a little.
@@ -56,6 +60,11 @@ def line_quantiles(values: Float[Array, "t n"], q: Float[Array, "t k"]) -> Float
         below, above = known[place], known[place + 1]
         share = (target - below) / jnp.where(above > below, above - below, 1.0)
         start = low + jnp.clip(share, 0.0, 1.0) * (high - low)
+        width, total = high - low, jnp.abs(2 * c[0])
+        if num >= _LOCAL:
+            at = jnp.clip(place - _LOCAL // 2, 0, num - _LOCAL)
+            near = [jax.lax.dynamic_slice(a, (at,), (_LOCAL,)) for a in (nodes, inside, line)]
+            start = _local_quantile((start, low, high), target, near)
 
         def going(state):
             count, _, _, _, done = state
@@ -67,14 +76,46 @@ def line_quantiles(values: Float[Array, "t n"], q: Float[Array, "t k"]) -> Float
             low, high = jnp.where(mass < target, z, low), jnp.where(mass < target, high, z)
             new = z - (mass - target) / jnp.where(density > 0, density, 1.0)
             good = (density > 0) & (new >= low) & (new <= high)
-            done = jnp.abs(mass - target) <= _LEVEL * jnp.abs(2 * c[0])
-            new = jnp.where(done, z, jnp.where(good, new, 0.5 * (low + high)))
-            return count + 1, low, high, new, done
+            # A step leaves r^2 f' / (2 f^2) of a residual r, and f' is at most about f / width.
+            left = jnp.square(mass - target) <= 2 * _LEVEL * total * density * width
+            here = jnp.abs(mass - target) <= _LEVEL * total
+            new = jnp.where(good, new, jnp.where(here, z, 0.5 * (low + high)))
+            return count + 1, low, high, new, here | (good & left)
 
         first = (jnp.asarray(0), low, high, start, jnp.asarray(False))
         return jax.lax.while_loop(going, step, first)[3]
 
-    return jax.vmap(jax.vmap(one, (None, None, 0)))(coefficients, at_nodes, q)
+    return jax.vmap(jax.vmap(one, (None, None, None, 0)))(coefficients, at_nodes, values, q)
+
+
+def _local_quantile(
+    bracket: tuple[Array, Array, Array], target: Array, near: list[Float[Array, " k"]]
+) -> Float[Array, ""]:
+    """Where the polynomial through F and its slopes f at nearby nodes reaches the target."""
+    start, low, high = bracket
+    nodes, masses, slopes = near
+    scale = nodes[-1] - nodes[0]
+    x = jnp.repeat((nodes - nodes[0]) / scale, 2)
+    # Divided differences of F over nodes that are all taken twice (Hermite).
+    column = jnp.repeat(masses - target, 2)
+    coefficients = [column[0]]
+    for order in range(1, 2 * len(nodes)):
+        gaps = x[order:] - x[:-order]
+        twice = jnp.arange(gaps.shape[0]) % 2 == 0 if order == 1 else jnp.zeros(gaps.shape, bool)
+        change = (column[1:] - column[:-1]) / jnp.where(twice, 1.0, gaps)
+        if order == 1:
+            change = jnp.where(twice, jnp.repeat(slopes * scale, 2)[:-1], change)
+        column = change
+        coefficients.append(column[0])
+    z = (start - nodes[0]) / scale
+    ends = (low - nodes[0]) / scale, (high - nodes[0]) / scale
+    for _ in range(_LOCAL_STEPS):
+        value, slope = coefficients[-1], jnp.zeros(())
+        for k in reversed(range(len(coefficients) - 1)):
+            slope = slope * (z - x[k]) + value
+            value = value * (z - x[k]) + coefficients[k]
+        z = jnp.clip(z - value / jnp.where(slope > 0, slope, jnp.inf), *ends)
+    return nodes[0] + scale * z
 
 
 def _mass_and_density(x: Float[Array, ""], c: Float[Array, " n"]) -> tuple[Array, Array]:

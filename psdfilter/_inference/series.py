@@ -105,7 +105,8 @@ def as_series(
     rows, partly = as_rows(inputs, num), is_partly(array)
     if times is None:
         steps, hops = _counted(num, 1 if first == "predict" else 0), _single_hops(num, first)
-        time, dt = None, jnp.ones(num)
+        # Made only if it is asked for: an array on the device takes longer than many steps.
+        time, dt = None, jnp.ones(num) if asked.names or asked.step is not None else None
     elif "dt" in asked.names:
         steps, hops, time, dt = real_clock(num, times)
     else:

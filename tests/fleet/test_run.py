@@ -3,6 +3,7 @@
 import errno
 import warnings
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray
@@ -196,6 +197,50 @@ def test_outliers_and_far_series_are_right_or_loud(r):
             assert abs(float(one.log_likelihood) - total) < 1e-3 * len(y), label
         else:
             assert float(one.error_estimate) > 1e-3
+
+
+def on_a_grid(ys, phi, q, box, num=3001):
+    """Log volatility x' = -1 + phi (x + 1) + N(0, q), y ~ N(0, e^x), by sums on a dense grid."""
+    x = np.linspace(*box, num)
+    step = x[1] - x[0]
+    moves = norm.pdf(x[None, :], (-1 + phi * (x + 1))[:, None], np.sqrt(q)) * step
+    p, out = norm.pdf(x, -1, np.sqrt(q / (1 - phi**2))), []
+    for y in ys[:, 0]:
+        p = (p @ moves) * norm.pdf(y, 0, np.exp(x / 2))
+        p /= p.sum() * step
+        mean = (x * p).sum() * step
+        out.append((mean, np.sqrt((np.square(x - mean) * p).sum() * step)))
+    return np.asarray(out)
+
+
+@pytest.mark.slow
+def test_series_elsewhere_than_the_nodes_are_done_again():
+    """A volatility near a unit root: each series has a level of its own, nodes are where one is."""
+    phi, q, box = 0.998, 0.15**2, (-14.0, 12.0)
+    start = q / (1 - phi**2)
+    ssm = psd.StateSpaceModel(
+        log_prior=lambda x: -0.5 * (x[0] + 1) ** 2 / start - 0.5 * jnp.log(2 * jnp.pi * start),
+        log_transition=lambda u, x: (
+            -0.5 * (x[0] + 1 - phi * (u[0] + 1)) ** 2 / q - 0.5 * jnp.log(2 * jnp.pi * q)
+        ),
+        log_observation=lambda x, y: -0.5 * (x[0] + y[0] ** 2 * jnp.exp(-x[0])),
+        state_box=psd.Box([box[0]], [box[1]]),
+    )
+    rng, ys = np.random.default_rng(5), []
+    for _ in range(5):
+        x, rows = -1 + np.sqrt(start) * rng.normal(), []
+        for _ in range(30):
+            x = -1 + phi * (x + 1) + np.sqrt(q) * rng.normal()
+            rows.append(np.exp(x / 2) * rng.normal())
+        ys.append(np.asarray(rows)[:, None])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        data = psd.run_fleet(psd.learn(ssm, 1e-3), ys)
+    for i, y in enumerate(ys):
+        wanted, one = on_a_grid(y, phi, q, box), data.isel(series=i)
+        off = np.abs(one["mean"].values[:, 0] - wanted[:, 0]) / wanted[:, 1]
+        # Steps are held to the tolerance each; a few of them add up.
+        assert int(one.code) != 0 or off.max() < 1e-2, i
 
 
 def test_a_store_is_resumed_by_content(tmp_path, monkeypatch):

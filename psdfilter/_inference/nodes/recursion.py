@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ... import _results
+from ..._statespace.model import Inputs
 from ..series import Series
 from ..sizing.contraction import predict_tensor
 from .host import Tabulated
@@ -25,7 +26,7 @@ from .step import (
     observation_status,
     series_logs,
 )
-from .watch import step_errors_of_chunk
+from .watch import Watch, rule_errors, step_errors_of_chunk
 from .workspace import Stepper
 
 # Steps of one chunk, and the numbers in one of its arrays of nodes: matrix products instead of
@@ -87,17 +88,21 @@ def filter_steps(
     fixed = series.regular and stepper.squares is not None
     predict = _predict_along if fixed else _predict_each
     way = _Way(stepper, series.regular, stacked)
-    start = prior
+    start: Array | tuple[Array, Array | None] = prior
     if fixed:
         assert stepper.squares is not None
-        moved = hop(stepper, stepper.squares, weights * prior)
-        start = jnp.where(series.hops[0] > 0, moved, prior)
+        source = weights * prior
+        moved = hop(stepper, stepper.squares, source)
+        start = (
+            jnp.where(series.hops[0] > 0, moved, prior),
+            source if stepper.watch is not None else None,
+        )
 
     def chunk(carry, part: _Part):
         state, last = carry
         some = part.series
         likelihood, scale, missing, codes = _observe(stepper, part)
-        state, predicted, sources = predict(way, part, state, last, likelihood)
+        state, predicted, sources, gaps = predict(way, part, state, last, likelihood)
         outs = jax.vmap(correct, (None, 0, 0, 0, 0, 0))(
             weights, predicted, likelihood, scale, missing, codes
         )
@@ -110,16 +115,17 @@ def filter_steps(
             errors = observation_errors(stepper, some, scale, predicted, likelihood)
             unresolved = outs.seen & (errors > stepper.tol) & (outs.code == _results.OK)
             outs = outs._replace(code=jnp.where(unresolved, _results.UNRESOLVED, outs.code))
-        moments = (outs.density * weights[None, :]) @ stepper.space.features
+        shares = outs.density * weights[None, :]
+        moments = shares @ stepper.space.features
         watch = stepper.watch
-        if (keep or watch is not None) and sources is None:
+        if keep and sources is None:
             sources = jnp.concatenate([last[None], outs.density[:-1]])
         moved = None
         if watch is not None:
-            assert sources is not None
-            layout = stepper.structure, stepper.shape
-            step, at = (sources, predicted, likelihood), (some.hops, some.steps, some.rows)
-            moved = step_errors_of_chunk(watch, layout, weights, step, at)
+            step, at = (predicted, likelihood), (some.hops, some.steps)
+            assert gaps is not None
+            moved = step_errors_of_chunk(watch, weights, gaps, step, at, series.regular)
+            moved = moved + rule_errors(watch, shares)
         final = outs.density[jnp.sum(part.used) - 1]
         kept = outs.density if keep else None
         out = Filtered(
@@ -144,6 +150,16 @@ def hop(
     return predict_tensor(stepper.structure, squares, v.reshape(stepper.shape)).ravel()
 
 
+def _gaps_of(stepper: Stepper, watch: Watch, sources: Array, part: _Part) -> Float[Array, "t n"]:
+    """What each transition of a chunk adds to the error, from w p before it."""
+    layout, some = (stepper.structure, stepper.shape), part.series
+
+    def one(source: Array, t: Array, row: Inputs) -> Array:
+        return watch.moved(layout, source, t, row)
+
+    return jax.vmap(one)(sources, some.steps, some.rows)
+
+
 def _observe(stepper: Stepper, part: _Part) -> tuple[Array, Array, Array, Array]:
     """G^ at the nodes, its exponents, and what is missing."""
     some, joint = part.series, stepper.joint
@@ -163,25 +179,32 @@ def _observe(stepper: Stepper, part: _Part) -> tuple[Array, Array, Array, Array]
 def bayes(weights: Array, predicted: Array, weighted: Array) -> Array:
     """w p G / Z, or w p of mass one where Z is no positive number; `weighted` is w G."""
     joint = predicted * weighted
-    mass, kept = jnp.sum(joint), weights @ predicted
+    # A product with ones is vectorised, a plain sum is not.
+    mass, kept = jnp.ones_like(joint) @ joint, weights @ predicted
     good = (mass > 0) & (mass < jnp.inf)
     rest = weights * predicted / jnp.where(kept > 0, kept, 1.0)
     return jnp.where(good, joint / jnp.where(good, mass, 1.0), rest)
 
 
-def _predict_along(way: _Way, part: _Part, state: Array, last: Array, likelihood: Array):
+def _predict_along(
+    way: _Way, part: _Part, state: tuple[Array, Array | None], last: Array, likelihood: Array
+):
     """Predictions of a transition fixed in time, one before each step; the carry is the next."""
-    del part, last
+    del last
     stepper, weights = way.stepper, way.stepper.weights
-    squares = stepper.squares
+    squares, watch = stepper.squares, stepper.watch
     assert squares is not None
     unroll = UNROLL if weights.shape[0] <= UNROLL_NODES else 1
 
-    def step(predicted, weighted):
-        return hop(stepper, squares, bayes(weights, predicted, weighted)), predicted
+    def step(before, weighted):
+        source = bayes(weights, before[0], weighted)
+        return (hop(stepper, squares, source), source if watch is not None else None), before
 
-    state, predicted = jax.lax.scan(step, state, likelihood * weights[None, :], unroll=unroll)
-    return state, predicted, None
+    state, (predicted, before) = jax.lax.scan(
+        step, state, likelihood * weights[None, :], unroll=unroll
+    )
+    gaps = None if watch is None else _gaps_of(stepper, watch, before, part)
+    return state, predicted, None, gaps
 
 
 def _predict_each(way: _Way, part: _Part, state: Array, last: Array, likelihood: Array):
@@ -213,7 +236,12 @@ def _predict_each(way: _Way, part: _Part, state: Array, last: Array, likelihood:
     weighted = likelihood * weights[None, :]
     xs = (weighted, part.places, some.hops, some.steps, some.rows, filled)
     last, (predicted, sources) = jax.lax.scan(step, last, xs)
-    return last, predicted, sources
+    gaps = (
+        None
+        if stepper.watch is None
+        else _gaps_of(stepper, stepper.watch, sources * weights[None, :], part)
+    )
+    return last, predicted, sources, gaps
 
 
 def in_chunks(

@@ -117,10 +117,10 @@ def observation_errors(
     space, shape = stepper.space, stepper.shape
     true_logs = series_logs(stepper.sensor, space.check_points, part)
     truth = jnp.exp(true_logs - peaks[:, None])
-    mass = at_check_points(shape, predicted * space.weights[None, :])
-    fitted = at_check_points(shape, fitted)
-    totals = jnp.sum(mass * truth, axis=1)
-    gaps = jnp.sum(mass * jnp.abs(truth - fitted), axis=1)
+    weights = at_check_points(shape, space.weights[None, :])[0]
+    predicted, fitted = at_check_points(shape, predicted), at_check_points(shape, fitted)
+    totals = (predicted * truth) @ weights
+    gaps = (predicted * jnp.abs(truth - fitted)) @ weights
     errors = 2 * gaps / jnp.where(totals > 0, totals, 1.0)
     return jnp.where(jnp.isnan(errors), 0.0, errors)
 
