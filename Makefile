@@ -23,9 +23,7 @@ EXTRAS := plot,frames,cli,data,samplers,fleet
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
-demo: $(VENV)/.demo  ## Filter, draw, and write a report; all goes to output/
-	$(BIN)/python examples/demo.py
-	$(BIN)/python examples/filter.py
+demo: $(VENV)/.demo  ## Filter a series and write a report for the browser: output/report.html
 	$(BIN)/psdfilter demo --out output/report.html
 
 test: $(VENV)/.test  ## Run the fast tests

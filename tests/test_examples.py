@@ -1,4 +1,4 @@
-"""The programs of `make demo` run, and leave their pictures."""
+"""Examples run, and leave their pictures."""
 
 import subprocess
 import sys
