@@ -122,6 +122,10 @@ class AbstractModel(eqx.Module):
     def run(self, series: Series, keep: bool) -> Trace:
         """The filter of a series; laws only if they are kept."""
 
+    def run_elsewhere(self, sized: "AbstractModel", series: Series, keep: bool) -> Trace:
+        """The filter of a series by the model that `sized` gave."""
+        return sized.run(series, keep)
+
     def batched(self) -> "AbstractModel | None":
         """The model that filters many series side by side, under `vmap`; None if none does."""
         return None

@@ -134,7 +134,7 @@ def filter_series(
 ) -> Posterior:
     """The filter of a series that has been checked."""
     sized = model.sized(series)
-    trace = sized.run(series, keep)
+    trace = sized.run(series, keep) if sized is model else model.run_elsewhere(sized, series, keep)
     if throw:
         raise_failure(trace.codes, reason=lambda k: beyond_support(sized, series.ys[k]))
     warn_unresolved(sized, trace)

@@ -33,14 +33,15 @@ class Same:
         try:
             self.key: Hashable = _of_function(fn, ())
         except NotTheSame:
-            self.key = id(fn)
+            # Not even the same as itself at another time: an object may have changed since.
+            self.key = object()
         self._hash = hash(self.key)
 
     def __hash__(self) -> int:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and (self.fn is other.fn or self.key == other.key)
+        return isinstance(other, Same) and self.key == other.key
 
     def __repr__(self) -> str:
         return repr(self.fn)

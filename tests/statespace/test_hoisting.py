@@ -99,3 +99,40 @@ def test_a_model_is_a_value_even_if_what_it_closed_over_changes():
     before = float(psd.run_filter(learned, [0.5, 0.1]).log_likelihood)
     p["rate"] = -0.8
     assert float(psd.run_filter(learned, [0.5, 0.1]).log_likelihood) == before
+
+
+class Drift:
+    """A callable that its user changes."""
+
+    rate = 0.0
+
+    def __call__(self, u, x):
+        return stats.norm.logpdf(x[0], self.rate * u[0], 0.3)
+
+
+def test_an_object_that_has_changed_is_another_program():
+    drift, found = Drift(), []
+    for rate in (0.9, -0.7):
+        again = Drift()
+        drift.rate = again.rate = rate
+        logs = [
+            float(psd.run_filter(psd.learn(model(fn), 1e-3), [0.5, 0.9]).log_likelihood)
+            for fn in (drift, again)
+        ]
+        assert logs[0] == logs[1]
+        found.append(logs[0])
+    assert abs(found[0] - found[1]) > 0.1
+
+
+def test_a_dict_that_has_changed_is_read_again_by_the_next_model():
+    table = {"rates": {"up": 0.9, "name": "x"}}
+
+    def moved(u, x):
+        return stats.norm.logpdf(x[0], table["rates"]["up"] * u[0], 0.3)
+
+    found = []
+    for rate in (0.9, -0.7):
+        table["rates"]["up"] = rate
+        post = psd.run_filter(psd.learn(model(moved), 1e-3), [0.5, 0.9])
+        found.append(float(post.log_likelihood))
+    assert abs(found[0] - found[1]) > 0.1

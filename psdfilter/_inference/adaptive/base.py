@@ -12,6 +12,7 @@ from ..._checks import is_traced
 from ..._density.box import Box
 from ..._statespace.model import StateSpaceModel
 from ..ability import Ability
+from ..batch import held_to
 from ..compiled import remembered
 from ..engine import Task
 from ..laws import AbstractLaws
@@ -123,7 +124,16 @@ class AbstractAdaptive(AbstractModel):
         """Itself; the model on a fixed plan for a traced series, and for gaps by quadrature."""
         by_quadrature = series.partly and not self.ssm.marginalizes_missing
         traced = is_traced((series.ys, series.steps, series.rows))
-        return self.fixed() if traced or by_quadrature else self
+        if traced:
+            return self.batched() or self.fixed()
+        return self.fixed() if by_quadrature else self
+
+    def run_elsewhere(self, sized: AbstractModel, series: Series, keep: bool) -> Trace:
+        """By a fixed plan, whose steps are watched: one that misses has a code."""
+        trace = sized.watched(series, keep)
+        if trace.errors is None:
+            return trace
+        return trace._replace(codes=held_to(trace.codes, trace.errors, self.tol))
 
     def refuse_gaps(self, y: Observation) -> None:
         """Single steps do not integrate over missing coordinates."""
