@@ -13,7 +13,7 @@ from .. import _results
 from .buckets import Stack, axes_of, member, stack, stack_lengths
 from .model import AbstractModel
 from .series import Series
-from .trace import Trace
+from .trace import Trace, held_to
 
 # Steps that a single run can do better, or that a finer plan may resolve.
 _TO_REDO = (_results.UNRESOLVED, _results.NO_MASS, _results.IMPRECISE, _results.SINGULAR)
@@ -83,13 +83,6 @@ def judge(trace: Trace, lengths: Sequence[int], tol: float) -> Judged:
     codes = np.asarray(held_to(jnp.asarray(codes), jnp.asarray(errors), tol))
     at = np.argmax(codes != _results.OK, axis=1)
     return Judged(codes[np.arange(len(codes)), at], np.max(errors, axis=1, initial=0.0))
-
-
-def held_to(codes: Array, errors: Array, tol: float) -> Array:
-    """Codes of steps, of which those are unresolved that miss this tolerance."""
-    plain = (codes == _results.OK) | (codes == _results.UNRESOLVED)
-    missed = jnp.where(errors <= tol, _results.OK, _results.UNRESOLVED)
-    return jnp.where(plain, missed, codes)
 
 
 def to_redo(model: AbstractModel, plan: AbstractModel, judged: Judged) -> np.ndarray:

@@ -2,9 +2,11 @@
 
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from .. import _results
 from .laws import AbstractLaws
 
 # The law of the state between two steps, in whatever form an engine carries it: any pytree.
@@ -83,3 +85,10 @@ class Ahead(NamedTuple):
     laws: AbstractLaws
     log_kept: Float[Array, " k"]
     codes: Int[Array, " k"]
+
+
+def held_to(codes: Array, errors: Array, tol: float) -> Array:
+    """Codes of steps, of which those are unresolved that miss this tolerance."""
+    plain = (codes == _results.OK) | (codes == _results.UNRESOLVED)
+    missed = jnp.where(errors <= tol, _results.OK, _results.UNRESOLVED)
+    return jnp.where(plain, missed, codes)

@@ -13,7 +13,7 @@ from jaxtyping import Array
 
 from .. import _results
 from .._inference.ability import Ability
-from .._inference.batch import Judged, held_to, to_redo
+from .._inference.batch import Judged, to_redo
 from .._inference.buckets import axes_of, stack
 from .._inference.compiled import call_compiled
 from .._inference.forecast import forecast
@@ -22,6 +22,7 @@ from .._inference.posterior import Posterior
 from .._inference.run import series_for
 from .._inference.series import Series
 from .._inference.smooth import smooth_posterior
+from .._inference.trace import held_to
 from ._sources import Raw
 
 Rows = dict[str, np.ndarray]

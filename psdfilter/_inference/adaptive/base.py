@@ -10,9 +10,9 @@ from jaxtyping import Array, Float
 
 from ..._checks import is_traced
 from ..._density.box import Box
+from ..._statespace.hoisting import hoisted
 from ..._statespace.model import StateSpaceModel
 from ..ability import Ability
-from ..batch import held_to
 from ..compiled import remembered
 from ..engine import Task
 from ..laws import AbstractLaws
@@ -22,7 +22,7 @@ from ..nodes.learn import LEAST_TOL
 from ..nodes.model import NodesModel
 from ..report import Report
 from ..series import Series, is_partly
-from ..trace import Observation, Trace
+from ..trace import Observation, Trace, held_to
 from .known import known_width
 from .trace import AdaptivePlan
 
@@ -46,7 +46,7 @@ class AbstractAdaptive(AbstractModel):
     """Nothing is fitted: a state-space model, and what its steps are held to."""
 
     engine: ClassVar[str] = "adaptive"
-    ssm: StateSpaceModel
+    ssm: StateSpaceModel = eqx.field(converter=hoisted)
     plan: AdaptivePlan = eqx.field(static=True)
     report: Report = eqx.field(static=True)
 
