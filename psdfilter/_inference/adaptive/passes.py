@@ -14,7 +14,7 @@ from .backtrack import robust_step
 from .fast import Nodes, Settings, run_fast
 from .hosted import LENGTHS, Outcome, Series
 from .known import known_grid
-from .lattice.records import MISSED
+from .loop.records import MISSED
 from .reach import Frame
 from .rules import scan_rule
 from .scanned import Scanned, Stretch

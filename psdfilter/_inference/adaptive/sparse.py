@@ -1,4 +1,4 @@
-"""Stretches of a series on a line on sparse lattices: see `lattice`."""
+"""Stretches of a series on a line on sparse lattices: see `loop`."""
 
 from typing import NamedTuple
 
@@ -8,9 +8,9 @@ from ... import _results
 from ..._statespace.functions import keywords_of
 from ..._statespace.model import StateSpaceModel
 from .hosted import Series, is_missing
-from .lattice.records import AXES, Active
-from .lattice.region import Region, Space, TableRegion
-from .lattice.run import Stretch, run_rows, thresholds
+from .loop.records import AXES, Active
+from .loop.region import Region, Space, TableRegion
+from .loop.run import Stretch, run_rows, thresholds
 from .reach import Frame
 from .scanned import AbstractStretch, Summary
 from .state import Law, ends_of_line, evaluate

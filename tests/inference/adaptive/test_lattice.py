@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import psdfilter as psd
-from psdfilter._inference.adaptive.lattice.roughness import is_rough
+from psdfilter._inference.adaptive.loop.roughness import is_rough
 
 TOL = 1e-3
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..hosted import Series
-from ..lattice.region import sensor_of
+from ..loop.region import sensor_of
 from .chain import Chain, Pace, extended
 from .sparse import Scanned, SparseStretch, active_of, region_of, run_sparse
 from .steps import depth_for

@@ -6,10 +6,10 @@ import numpy as np
 
 from .... import _results
 from ..hosted import Series, Step, is_missing, usable
-from ..lattice.records import AXES, Active
-from ..lattice.region import Region
-from ..lattice.region import Space as LatticeSpace
-from ..lattice.run import Stretch, run_rows, thresholds
+from ..loop.records import AXES, Active
+from ..loop.region import Region
+from ..loop.region import Space as LatticeSpace
+from ..loop.run import Stretch, run_rows, thresholds
 from ..tables import Seen
 from .axes import Axis
 from .chain import Row
