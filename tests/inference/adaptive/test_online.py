@@ -117,6 +117,7 @@ _rows = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=5, deadline=None, derandomize=True, phases=[Phase.generate])
 @given(rows=_rows)
 def test_single_steps_are_random_series(model, rows):
@@ -138,6 +139,7 @@ def test_a_state_that_was_saved_still_goes_back(model, tmp_path):
         np.testing.assert_array_equal(again.law.law.log_masses, straight.law.law.log_masses)
 
 
+@pytest.mark.slow
 def test_a_state_does_not_grow(model):
     rng = np.random.default_rng(3)
     ys = 0.2 * rng.standard_normal(70)
