@@ -26,7 +26,7 @@ class Truth(NamedTuple):
     increments: tuple[Float[np.ndarray, " t"], ...]
 
 
-class Plain(Protocol):
+class Incremental(Protocol):
     """What is compared."""
 
     def increments(self, theta: Theta) -> Float[Array, " t"] | list[Float[Array, " t"]]:
@@ -61,7 +61,7 @@ class Judge(NamedTuple):
 
 
 def disagreement(
-    made: Plain,
+    made: Incremental,
     places: Sequence[tuple[Theta, StateSpaceModel]],
     truths: Sequence[Truth | None],
     tol: float,

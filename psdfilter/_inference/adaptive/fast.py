@@ -75,20 +75,21 @@ class Outs(NamedTuple):
     good: Array
 
 
-def _embedded(fine: Array, coarse: Array) -> Array:
+def embedded(fine: Array, coarse: Array) -> Array:
+    """`rules.embedded_error`, traced."""
     d, other = jnp.abs(fine), jnp.abs(coarse)
     rho = d / jnp.maximum(other, 1e-290)
     ratio = jnp.where(rho < 0.5, rho / (1 - jnp.minimum(rho, 0.5)), 1.0)
     return d * jnp.maximum(ratio, LEAST_SHARE)
 
 
-def _finite(logs: Array) -> Array:
+def finite(logs: Array) -> Array:
     """`rules.no_nan`."""
     return jnp.where(jnp.isnan(logs) | jnp.isposinf(logs), -jnp.inf, logs)
 
 
 def _log_g(parts: Parts, x: Array, row: Rows, missing: Array) -> Array:
-    return jnp.where(missing, 0.0, _finite(parts.log_g(x, row.ys, row.steps, row.rows)))
+    return jnp.where(missing, 0.0, finite(parts.log_g(x, row.ys, row.steps, row.rows)))
 
 
 def _window(
@@ -110,8 +111,8 @@ def _window(
         low, high = ends
         x = low + (high - low) * jnp.linspace(0.0, 1.0, _LOOK)
         logs = parts.log_q(few, x, row.steps, row.rows) + log_few[:, None]
-        logs = jax.nn.logsumexp(_finite(logs), axis=0) + _log_g(parts, x, row, missing)
-        logs = _finite(logs)
+        logs = jax.nn.logsumexp(finite(logs), axis=0) + _log_g(parts, x, row, missing)
+        logs = finite(logs)
         jumps = jnp.abs(jnp.diff(logs))
         jumps = jnp.where(jnp.isfinite(jumps), jumps, 0.0)
         # A peak between two points is higher than both by about what they differ.
@@ -134,7 +135,7 @@ def _step(parts: Parts, nodes: Nodes, row: Rows, settings: Settings, bounded: bo
     x = low + h * jnp.asarray(rule.nodes)
     shares, log_p = shares_of(parts.log_q(nodes.x, x, row.steps, row.rows), nodes.log_v)
     log_g = _log_g(parts, x, row, missing)
-    logs = _finite(log_p + log_g)
+    logs = finite(log_p + log_g)
     top = jnp.max(logs)
     top = jnp.where(jnp.isfinite(top), top, 0.0)
     f = jnp.exp(logs - top)
@@ -144,7 +145,7 @@ def _step(parts: Parts, nodes: Nodes, row: Rows, settings: Settings, bounded: bo
     ends = _ends(settings, nodes.x)
     ratios = jnp.concatenate([levels[1:] / levels[:1], nodes.carried[None], ends[None]])
     error, local, shape, offset = _errors(ratios @ shares, v)
-    sampling = _embedded(sums[0] - sums[1], sums[1] - sums[2]) / total
+    sampling = embedded(sums[0] - sums[1], sums[1] - sums[2]) / total
     sampling += _hidden(parts, (x, log_p, logs), row, missing)
     if parts.sensor is None:
         sampling += _spikes(parts, (x, log_p, top - settings.cut), row, missing)
@@ -159,7 +160,7 @@ def _errors(companions: Float[Array, "4 n"], v: Float[Array, " n"]):
     """Errors inherited and made, as in `state.law_of`."""
     fine, coarse = 1 - companions[0], companions[0] - companions[1]
     sign = jnp.where(fine < 0, -1.0, 1.0)
-    own, inherited = sign * (_embedded(fine, coarse) + companions[3]), companions[2]
+    own, inherited = sign * (embedded(fine, coarse) + companions[3]), companions[2]
     local = v @ jnp.abs(own)
     error = v @ jnp.abs(inherited - v @ inherited) + local
     sign = jnp.where(inherited == 0, jnp.sign(own), jnp.sign(inherited))
@@ -173,7 +174,7 @@ def _hidden(parts: Parts, values: tuple[Array, Array, Array], row: Rows, missing
     x, log_p, logs = values
     middle = 0.5 * (x[1:] + x[:-1])
     between = 0.5 * (log_p[1:] + log_p[:-1]) + _log_g(parts, middle, row, missing)
-    gap = jnp.max(_finite(between)) - jnp.max(logs)
+    gap = jnp.max(finite(between)) - jnp.max(logs)
     return jnp.where(gap > _HIDDEN, 1.0, 0.0)
 
 

@@ -18,8 +18,8 @@ from ..._statespace.model import (
 )
 from ..model import AbstractFrozen, PlanCheck
 from ..series import Series
+from .fast import embedded, finite
 from .reach import Frame
-from .rules import LEAST_SHARE
 from .state import Law, evaluate, relative_errors
 from .tables import Source, Values, shares_of
 from .windows import Row, Window, halved, row_of, united, window_of
@@ -200,7 +200,7 @@ def _stack(rows: Sequence[Row], i: int) -> np.ndarray:
 
 
 def _scan(ssm: StateSpaceModel, start: Nodes, steps: Steps) -> Kept:
-    first = _finite(log_prior_table(ssm, start.x[:, None]) + start.log_weights)
+    first = finite(log_prior_table(ssm, start.x[:, None]) + start.log_weights)
     first = first - _log_sum(first)
     # Only laws are kept for the reverse pass; Q at all pairs of nodes is evaluated again.
     step = jax.checkpoint(lambda carry, one: _step(ssm, carry, one))
@@ -218,7 +218,7 @@ def _step(
     log_p = jnp.where(one.moves, log_p + new.log_weights, log_v)
     missing = jnp.all(jnp.isnan(one.y))
     log_g = log_observation_table(ssm, new.x[:, None], one.y, *at)
-    logs = _finite(jnp.where(missing, log_p, log_p + _finite(log_g)))
+    logs = finite(jnp.where(missing, log_p, log_p + finite(log_g)))
     log_z = _log_sum(logs)
     logs = logs - jnp.where(jnp.isfinite(log_z), log_z, 0.0)
     errors = _error(old, new, jax.lax.stop_gradient((shares, logs)), one.moves)
@@ -230,23 +230,10 @@ def _error(old: Nodes, new: Nodes, found: tuple[Array, Array], moves: Array) -> 
     shares, logs = found
     masses = jnp.exp(logs)
     sums = old.ratios @ shares
-    inner = _embedded(1 - sums[0], sums[0] - sums[1]) + old.rim @ shares
+    inner = embedded(1 - sums[0], sums[0] - sums[1]) + old.rim @ shares
     half, quarter = new.ratios @ masses
-    outer = _embedded(1 - half, half - quarter) + new.rim @ masses
+    outer = embedded(1 - half, half - quarter) + new.rim @ masses
     return jnp.where(moves, masses @ inner + outer, 0.0)
-
-
-def _embedded(fine: Array, coarse: Array) -> Array:
-    """`rules.embedded_error`, traced."""
-    d, other = jnp.abs(fine), jnp.abs(coarse)
-    rho = jnp.where(d < other, d / jnp.maximum(other, 1e-290), 1.0)
-    ratio = jnp.where(rho < 0.5, rho / (1 - jnp.minimum(rho, 0.5)), 1.0)
-    return d * jnp.maximum(ratio, LEAST_SHARE)
-
-
-def _finite(logs: Array) -> Array:
-    """`rules.no_nan`, traced."""
-    return jnp.where(jnp.isnan(logs) | jnp.isposinf(logs), -jnp.inf, logs)
 
 
 def _log_sum(logs: Array) -> Array:
