@@ -91,12 +91,16 @@ def robust_step(
         short = any(float(np.sum(one)) > target for one in missing)
         if not short and (widening > _TRIES or not _jumps(laws, target)):
             return start
-        last = outcomes[-1]
+        last, kept = outcomes[-1], (start, list(outcomes))
         if widening == _WIDER - 1:
             sampling = last.law.sampling + float(np.sum(missing))
             outcomes[-1] = last.with_law(last.law._replace(sampling=sampling))
             return start
         start = _again(values, frame, step_of, (start, outcomes), wanted)
+        if not short and outcomes[-1].law.error > last.law.error:
+            # Tails that are all kinks come out worse on wider windows: what was there stays.
+            start, outcomes[:] = kept
+            return start
     return start
 
 

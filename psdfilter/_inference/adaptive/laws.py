@@ -6,9 +6,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy import special
 
-from .pairs import lagrange
 from .panels import nodes_of
-from .rules import PANEL, patterson
+from .rules import PANEL, lagrange, patterson
 from .state import Law, evaluate
 from .tables import Values
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .rules import PANEL, embedded_error, patterson
+from .rules import MARGIN, PANEL, embedded_error, end_rows, lagrange, patterson
 from .tables import Source, Sums, Values
 
 # A panel whose error is a larger share of p(x) does not see the transition at all: it is halved
@@ -40,22 +40,6 @@ class Smooth(NamedTuple):
         """
         good = self.relative[:, None] * sums.shares[0] < 0.25 * self.target
         return good & (sums.errors < BLIND)
-
-
-@lru_cache(maxsize=1)
-def _barycentric() -> np.ndarray:
-    nodes = patterson().nodes
-    gaps = nodes[:, None] - nodes[None, :] + np.eye(PANEL)
-    return 1.0 / np.prod(gaps, axis=1)
-
-
-def lagrange(z: np.ndarray) -> np.ndarray:
-    """Values of the 15 Lagrange polynomials of a panel at z in (-1, 1), (..., PANEL)."""
-    gaps = z[..., None] - patterson().nodes
-    hit = np.abs(gaps) < 1e-14
-    terms = _barycentric() / np.where(hit, 1.0, gaps)
-    out = terms / np.sum(terms, axis=-1, keepdims=True)
-    return np.where(np.any(hit, axis=-1, keepdims=True), hit.astype(float), out)
 
 
 @lru_cache(maxsize=1)
@@ -133,6 +117,8 @@ def _integrate(
     smooth = source.smooth
     assert smooth is not None
     rule = patterson()
+    # The ends as well: nodes see no jump in the margins beside them.
+    places = np.concatenate([rule.nodes, [-1.0, 1.0]])
     panel, point = pairs
     total, left = np.zeros(len(panel)), np.zeros(len(panel))
     kept_parts = kept_errors = np.zeros(0)
@@ -140,16 +126,19 @@ def _integrate(
     work = _Work(smooth.lower[panel], smooth.upper[panel], panel, point)
     for _ in range(_ROUNDS):
         middle, half = 0.5 * (work.low + work.high), 0.5 * (work.high - work.low)
-        u = middle[:, None] + half[:, None] * rule.nodes[None, :]
+        u = middle[:, None] + half[:, None] * places[None, :]
         low, high = smooth.lower[work.panel], smooth.upper[work.panel]
         z = (2 * u - (low + high)[:, None]) / (high - low)[:, None]
         density = np.einsum("ijk,ik->ij", lagrange(z), smooth.density[work.panel])
-        xs = np.repeat(x[work.point], PANEL)
+        xs = np.repeat(x[work.point], len(places))
         logs = values.log_q_pairs(u.reshape(-1), xs, source.t, source.row).reshape(u.shape)
         logs = logs + (smooth.log_scale[work.panel] - log_p[work.point])[:, None]
         terms = np.maximum(density, 0.0) * np.exp(logs)
-        parts = half[:, None] * (terms @ rule.weights.T)
+        inner, ends = terms[:, :PANEL], terms[:, PANEL:]
+        parts = half[:, None] * (inner @ rule.weights.T)
         errors = embedded_error(parts[:, 0] - parts[:, 1], parts[:, 1] - parts[:, 2])
+        jumps = np.max(np.abs(ends - inner @ end_rows().T), axis=1)
+        errors = np.maximum(errors, MARGIN * half * jumps)
         go = errors > 0.1 * limit
         if np.count_nonzero(go) * 2 > _MOST:
             worst = np.argsort(-errors)[: _MOST // 2]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .rules import PANEL, embedded_error, patterson
+from .rules import PANEL, embedded_error, end_rows, margin_errors, patterson
 
 # log f at points (m,), and companions (k, m) that are kept with it.
 Field = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -115,9 +115,13 @@ def _judge(cells: _Cells) -> _Judged:
     if not np.isfinite(top):
         none = np.zeros(len(half))
         return _Judged(-np.inf, none, none, none, none)
-    sums = half[:, None] * (np.exp(cells.logs - top) @ patterson().weights.T)
+    f = np.exp(cells.logs - top)
+    sums = half[:, None] * (f @ patterson().weights.T)
     total = float(np.sum(sums[:, 0]))
     errors = embedded_error(sums[:, 0] - sums[:, 1], sums[:, 1] - sums[:, 2])
+    order, (left, right) = np.argsort(cells.lower), (f @ end_rows().T).T
+    in_margins = margin_errors(*(a[order] for a in (cells.lower, cells.upper, left, right)))
+    errors[order] = np.maximum(errors[order], in_margins)
     finite = np.isfinite(cells.logs)
     with np.errstate(invalid="ignore"):
         jumps = np.abs(np.diff(cells.logs, axis=1))

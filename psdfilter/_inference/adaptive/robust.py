@@ -10,7 +10,7 @@ from .pairs import Smooth
 from .panels import MOST_PANELS, Cover, Field, Panels, covered, level_ratios, nodes_of, resolve
 from .reach import Frame, first_panels, looked_at
 from .rules import PANEL, patterson
-from .state import Law, atom, depth_of, evaluate, field_of, law_of
+from .state import Law, atom, depth_of, evaluate, field_of, law_of, walls_of
 from .tables import Seen, Sums, Values
 
 # Rounds in which old panels are halved because the new law is not resolved by them.
@@ -27,7 +27,8 @@ def start(values: Values, frame: Frame, target: float, cover: Cover = None) -> L
         return atom(frame.start[0])
     lower, upper = first_panels(values, frame, None, target)
     field = field_of(values, None, (), target)
-    return law_of(None, (), resolve(field, lower, upper, target, MOST_PANELS, cover), target)
+    panels = resolve(field, lower, upper, target, MOST_PANELS, cover)
+    return law_of(None, (), panels, target, walls_of(field, panels))
 
 
 class Wanted(NamedTuple):
@@ -49,7 +50,7 @@ def observe(values: Values, frame: Frame, law: Law, seen: Seen, wanted: Wanted) 
     lower, upper = looked_at(values, lower, upper, both, PANEL)
     field = field_of(values, law.source, both, target)
     panels = resolve(field, lower, upper, target, MOST_PANELS, cover)
-    return law_of(law.source, both, panels, target)
+    return law_of(law.source, both, panels, target, walls_of(field, panels))
 
 
 def advance(
@@ -89,8 +90,9 @@ def advance(
             field, panels.lower, panels.upper, max(target, _ROUGH), _ROUGH_PANELS, cover
         )
     # What was rough may have missed or dropped something: the last word starts from the first look.
-    panels = _last(field_of(values, source, seen, target), first, panels, wanted)
-    return old, law_of(source, seen, panels, target)
+    field = field_of(values, source, seen, target)
+    panels = _last(field, first, panels, wanted)
+    return old, law_of(source, seen, panels, target, walls_of(field, panels))
 
 
 def _blamed(smooth: Smooth, sums: Sums, panels: Panels, wanted: Wanted) -> np.ndarray:

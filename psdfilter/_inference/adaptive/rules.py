@@ -37,6 +37,50 @@ def patterson() -> NestedRule:
     return NestedRule(nodes, weights)
 
 
+@lru_cache(maxsize=1)
+def _barycentric() -> np.ndarray:
+    nodes = patterson().nodes
+    gaps = nodes[:, None] - nodes[None, :] + np.eye(PANEL)
+    return 1.0 / np.prod(gaps, axis=1)
+
+
+def lagrange(z: np.ndarray) -> np.ndarray:
+    """Values of the 15 Lagrange polynomials of a panel at z in [-1, 1], (..., PANEL)."""
+    gaps = z[..., None] - patterson().nodes
+    hit = np.abs(gaps) < 1e-14
+    terms = _barycentric() / np.where(hit, 1.0, gaps)
+    out = terms / np.sum(terms, axis=-1, keepdims=True)
+    return np.where(np.any(hit, axis=-1, keepdims=True), hit.astype(float), out)
+
+
+# Between the outermost node of a panel and its end no rule sees anything: a jump there changes
+# none of the three sums. The share of a half-width that is so.
+MARGIN = 1.0 - _PATTERSON[0]
+
+
+@lru_cache(maxsize=1)
+def end_rows() -> np.ndarray:
+    """From values at the nodes of a panel to the polynomial at its left and right end, (2, 15)."""
+    return lagrange(np.array([-1.0, 1.0]))
+
+
+def margin_errors(
+    lower: np.ndarray, upper: np.ndarray, left: np.ndarray, right: np.ndarray
+) -> np.ndarray:
+    """What a jump in the margin of a panel may add to its integral, (k, ...).
+
+    `left` and `right` are the values of each panel's polynomial at its ends: neighbours that do
+    not agree on their common end have a jump in the margin of one of them, or at the end itself.
+    """
+    half = 0.5 * (upper - lower)
+    gaps = np.abs(right[:-1] - left[1:])
+    apart = lower[1:] - upper[:-1] > 1e-9 * (half[1:] + half[:-1])
+    gaps[apart] = 0.0
+    none = np.zeros((1, *left.shape[1:]))
+    most = np.maximum(np.concatenate([none, gaps]), np.concatenate([gaps, none]))
+    return MARGIN * half.reshape(-1, *[1] * (left.ndim - 1)) * most
+
+
 def _interpolatory(nodes: np.ndarray) -> np.ndarray:
     """Weights that integrate all polynomials below the number of nodes over (-1, 1)."""
     num = len(nodes)

@@ -17,6 +17,9 @@ from .tables import Seen, Source, Values
 # that falls within half a panel.
 BEYOND = 5.0
 OUTER = 3
+# Where to look beyond an end, in widths of its panel and in widths of the whole: a density that is
+# zero at all of these points ends there. What lies closer is a millionth of the panel.
+_NEAR, _WIDE = 4.0 ** np.arange(-10.0, 1.0), 4.0 ** np.arange(-3.0, 2.0)
 
 
 class Law(NamedTuple):
@@ -41,6 +44,7 @@ class Law(NamedTuple):
     code: int
     target: float  # what errors of one step were held to
     before: "Law | None" = None  # an intermediate law, where several transitions came at once
+    walls: Float[np.ndarray, " e"] = np.zeros(0)  # ends of panels beyond which the density is zero
 
     @property
     def masses(self) -> np.ndarray:
@@ -63,7 +67,7 @@ class Law(NamedTuple):
     def ends(self, frame: Frame) -> np.ndarray:
         """Mass beyond the ends of the nodes over that of each node: zero but for the outermost.
 
-        Ends of the support have nothing beyond.
+        Ends of the support have nothing beyond, nor have jumps to zero.
         """
         if not self.has_panels:
             return ends_of_line(self.nodes, frame)
@@ -72,6 +76,8 @@ class Law(NamedTuple):
         gaps = self.lower[1:] > self.upper[:-1] + tiny
         left = np.concatenate([[self.lower[0] > frame.lower + tiny], gaps])
         right = np.concatenate([gaps, [self.upper[-1] < frame.upper - tiny]])
+        left &= ~np.isin(self.lower, self.walls)
+        right &= ~np.isin(self.upper, self.walls)
         groups = out.reshape(-1, PANEL)
         groups[left, :OUTER] = BEYOND
         groups[right, -OUTER:] = BEYOND
@@ -154,7 +160,30 @@ def together(inherited: np.ndarray, own: np.ndarray) -> np.ndarray:
     return sign * (np.abs(inherited) + np.abs(own))
 
 
-def law_of(source: Source | None, seen: tuple[Seen, ...], panels: Panels, target: float) -> Law:
+def walls_of(field: Field, panels: Panels) -> np.ndarray:
+    """Ends of panels beyond which the density is zero, as that of a bounded sensor is."""
+    if not np.isfinite(panels.log_total):
+        return np.zeros(0)
+    lower, upper = panels.lower, panels.upper
+    left = np.concatenate([[True], lower[1:] > upper[:-1]])
+    right = np.concatenate([lower[1:] > upper[:-1], [True]])
+    ends = np.concatenate([lower[left], upper[right]])
+    sides = np.concatenate([-np.ones(np.count_nonzero(left)), np.ones(np.count_nonzero(right))])
+    widths = np.concatenate([(upper - lower)[left], (upper - lower)[right]])
+    whole = np.full(len(ends), upper[-1] - lower[0])
+    away = np.concatenate([widths[:, None] * _NEAR, whole[:, None] * _WIDE], axis=1)
+    looks = ends[:, None] + sides[:, None] * away
+    logs, _ = field(looks.reshape(-1))
+    return ends[np.all(np.isneginf(logs.reshape(looks.shape)), axis=1)]
+
+
+def law_of(
+    source: Source | None,
+    seen: tuple[Seen, ...],
+    panels: Panels,
+    target: float,
+    walls: np.ndarray,
+) -> Law:
     """Bayes' rule on panels, with its errors.
 
     The relative error of the density is |c| + |l| with the sign of c, less its mean: c inherited
@@ -190,6 +219,7 @@ def law_of(source: Source | None, seen: tuple[Seen, ...], panels: Panels, target
         sampling,
         _results.OK,
         target,
+        walls=walls,
     )
 
 

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from ..._statespace.functions import Inputs, call
 from ..._statespace.model import StateSpaceModel
-from .rules import PANEL, embedded_error, no_nan
+from .rules import PANEL, embedded_error, end_rows, margin_errors, no_nan, patterson
 from .values import Parts, parts_of
 
 if TYPE_CHECKING:
@@ -110,12 +110,12 @@ def shares_of(
 
 @partial(jax.jit, static_argnames=("static", "panels"))
 def _push(dynamic, static, panels, old, x, at):
-    u, log_v, ratios = old
+    u, log_v, ratios, ends = old
     shares, log_p = shares_of(_combine(dynamic, static).log_q(u, x, *at), log_v)
     companions = ratios @ shares
     if not panels:
         return log_p, companions, None
-    levels = jnp.concatenate([jnp.ones((1, u.size)), ratios[:2]]).reshape(3, -1, PANEL)
+    levels = jnp.concatenate([jnp.ones((1, u.size)), ratios[:2], ends]).reshape(5, -1, PANEL)
     groups = shares.reshape(-1, PANEL, x.size)
     return log_p, companions, jnp.einsum("lkp,kpm->lkm", levels, groups)
 
@@ -177,13 +177,13 @@ class CompiledValues:
         log_p = np.concatenate([np.asarray(o[0]) for o in outs])[: len(x)]
         companions = np.concatenate([np.asarray(o[1]) for o in outs], axis=1)[:, : len(x)]
         num = len(source.nodes) // PANEL if panels else 0
-        shares = np.zeros((3, 0, len(x)))
+        shares = np.zeros((5, 0, len(x)))
         if panels:
             shares = np.concatenate([np.asarray(o[2]) for o in outs], axis=2)[:, :num, : len(x)]
-        return Sums(log_p, companions, shares, _panel_errors(shares))
+        return Sums(log_p, companions, shares[:3], _panel_errors(source, shares))
 
     def pull(self, source: Source, x: np.ndarray, omega: np.ndarray) -> np.ndarray:
-        u, log_v, _ = self._old(source)
+        u, log_v, *_ = self._old(source)
         total, start = np.zeros(len(u)), 0
         for block in self._blocks(x):
             part = omega[start : start + len(block)]
@@ -236,12 +236,13 @@ class CompiledValues:
         blocks = [x[k : k + size] for k in range(0, len(x), size)]
         return [_filled(b, _size(len(b), _NEW_SIZES), b[-1]) for b in blocks]
 
-    def _old(self, source: Source) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _old(self, source: Source) -> tuple[np.ndarray, ...]:
         size = _size(len(source.nodes), _OLD_SIZES)
         return (
             _filled(source.nodes, size, source.nodes[-1]),
             _filled(source.log_masses, size, -np.inf),
             _filled(source.ratios, size, 0.0),
+            _filled(_end_rows(source), size, 0.0),
         )
 
 
@@ -253,12 +254,13 @@ class HostValues:
 
     def push(self, source: Source, x: np.ndarray) -> Sums:
         terms, log_p = self._shares(source, x)
-        shares = np.zeros((3, 0, len(x)))
+        shares = np.zeros((5, 0, len(x)))
         if source.smooth is not None:
-            levels = np.concatenate([np.ones((1, len(source.nodes))), source.ratios[:2]])
+            ones, ends = np.ones((1, len(source.nodes))), _end_rows(source)
+            levels = np.concatenate([ones, source.ratios[:2], ends])
             groups = terms.reshape(-1, PANEL, len(x))
-            shares = np.einsum("lkp,kpm->lkm", levels.reshape(3, -1, PANEL), groups)
-        return Sums(log_p, source.ratios @ terms, shares, _panel_errors(shares))
+            shares = np.einsum("lkp,kpm->lkm", levels.reshape(5, -1, PANEL), groups)
+        return Sums(log_p, source.ratios @ terms, shares[:3], _panel_errors(source, shares))
 
     def pull(self, source: Source, x: np.ndarray, omega: np.ndarray) -> np.ndarray:
         return self._shares(source, x)[0] @ omega
@@ -302,8 +304,21 @@ class HostValues:
         return no_nan(np.asarray(value, dtype=float).reshape(num))
 
 
-def _panel_errors(shares: np.ndarray) -> np.ndarray:
-    return embedded_error(shares[0] - shares[1], shares[1] - shares[2])
+def _end_rows(source: Source) -> Float[np.ndarray, "2 n"]:
+    """From masses of nodes to the density at the left and the right end of their panel."""
+    smooth = source.smooth
+    if smooth is None:
+        return np.zeros((2, len(source.nodes)))
+    weights = (0.5 * (smooth.upper - smooth.lower))[:, None] * patterson().weights[0]
+    return (end_rows()[:, None, :] / weights).reshape(2, -1)
+
+
+def _panel_errors(source: Source, shares: Float[np.ndarray, "5 k m"]) -> np.ndarray:
+    errors = embedded_error(shares[0] - shares[1], shares[1] - shares[2])
+    if source.smooth is None:
+        return errors
+    ends = margin_errors(source.smooth.lower, source.smooth.upper, shares[3], shares[4])
+    return np.maximum(errors, ends)
 
 
 def values_of(ssm: StateSpaceModel) -> Values:
