@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from .rules import LEAST_SHARE, scan_rule
 from .spikes import BUMP
-from .state import BEYOND, OUTER
+from .state import BEYOND, OUTER, OUTSIDE
 from .tables import shares_of
 from .values import Parts
 
@@ -26,9 +26,6 @@ _LOOKS, _BOX_LOOKS = 3, 5
 _HIDDEN = 1.0
 # Points of a look for peaks on a floor, of likelihoods that are the user's own functions.
 _DENSE = 4096
-# Outermost nodes on each side; what comes from them in the next step may have more outside.
-_EDGE = 2
-
 
 # What a compiled function is given: NumPy's arrays cost nothing on the way.
 Given = Array | np.ndarray
@@ -92,10 +89,14 @@ def _log_g(parts: Parts, x: Array, row: Rows, missing: Array) -> Array:
     return jnp.where(missing, 0.0, finite(parts.log_g(x, row.ys, row.steps, row.rows)))
 
 
+# Two ends of a window.
+Ends = tuple[Array, Array]
+
+
 def _window(
     parts: Parts, nodes: Nodes, row: Rows, missing: Array, settings: Settings
-) -> tuple[Array, Array]:
-    """Where p G is, by looks at it on few points with every fourth old node."""
+) -> tuple[Ends, Ends]:
+    """Where p G is, and where p is, by looks at them on few points with every fourth old node."""
     lower, upper = settings.lower, settings.upper
     looks = _BOX_LOOKS
     if parts.moved is not None:
@@ -105,13 +106,11 @@ def _window(
         far = settings.reach * jnp.sqrt(parts.moved.variance)
         lower = jnp.maximum(lower, jnp.min(jnp.where(held, means, jnp.inf)) - far)
         upper = jnp.minimum(upper, jnp.max(jnp.where(held, means, -jnp.inf)) + far)
-    few, log_few = nodes.x[::4], nodes.log_v[::4]
 
-    def look(_, ends):
+    def look(_, ends, unseen):
         low, high = ends
         x = low + (high - low) * jnp.linspace(0.0, 1.0, _LOOK)
-        logs = parts.log_q(few, x, row.steps, row.rows) + log_few[:, None]
-        logs = jax.nn.logsumexp(finite(logs), axis=0) + _log_g(parts, x, row, missing)
+        logs = _log_few(parts, nodes, row, x) + _log_g(parts, x, row, unseen)
         logs = finite(logs)
         jumps = jnp.abs(jnp.diff(logs))
         jumps = jnp.where(jnp.isfinite(jumps), jumps, 0.0)
@@ -122,7 +121,37 @@ def _window(
         last = jnp.minimum(_LOOK - jnp.argmax(high_enough[::-1]), _LOOK - 1)
         return x[first], x[last]
 
-    return jax.lax.fori_loop(0, looks, look, (lower, upper))
+    ends = jax.lax.fori_loop(0, looks, partial(look, unseen=missing), (lower, upper))
+    if not _has_shapes(parts):
+        return ends, ends
+    predicted = partial(look, unseen=jnp.asarray(True))
+    return ends, jax.lax.fori_loop(0, looks, predicted, (lower, upper))
+
+
+def _log_few(parts: Parts, nodes: Nodes, row: Rows, x: Array) -> Array:
+    """log p(x) with every fourth old node, but a constant."""
+    logs = parts.log_q(nodes.x[::4], x, row.steps, row.rows) + nodes.log_v[::4, None]
+    return jax.nn.logsumexp(finite(logs), axis=0)
+
+
+def _has_shapes(parts: Parts) -> bool:
+    """Whether a likelihood may have peaks anywhere: it is no Gaussian in x."""
+    return parts.sensor is None or parts.sensor.map is not None
+
+
+def _outside(
+    parts: Parts, nodes: Nodes, row: Rows, missing: Array, ends: tuple[Ends, Ends]
+) -> Array:
+    """log of the mass of p G that a dense look at the prediction finds outside of the window."""
+    (low, high), (first, last) = ends
+    points = first + (last - first) * jnp.linspace(0.0, 1.0, _LOOK)
+    # p is made of every fourth node: four times as much.
+    log_p = finite(_log_few(parts, nodes, row, points)) + np.log(4.0)
+    dense = first + (last - first) * jnp.linspace(0.0, 1.0, _DENSE)
+    logs = jnp.interp(dense, points, jnp.maximum(log_p, -1e300))
+    logs = finite(logs + _log_g(parts, dense, row, missing))
+    logs = jnp.where((dense < low) | (dense > high), logs, -jnp.inf)
+    return jax.nn.logsumexp(logs) + jnp.log((last - first) / (_DENSE - 1))
 
 
 def _step(parts: Parts, nodes: Nodes, row: Rows, settings: Settings, bounded: bool) -> Outs:
@@ -130,7 +159,8 @@ def _step(parts: Parts, nodes: Nodes, row: Rows, settings: Settings, bounded: bo
     rule = scan_rule(num, bounded)
     levels = jnp.asarray(rule.weights)
     missing = jnp.all(jnp.isnan(row.ys)) | jnp.any(jnp.isinf(row.ys))
-    low, high = _window(parts, nodes, row, missing, settings)
+    ends_found = _window(parts, nodes, row, missing, settings)
+    low, high = ends_found[0]
     h = high - low
     x = low + h * jnp.asarray(rule.nodes)
     shares, log_p = shares_of(parts.log_q(nodes.x, x, row.steps, row.rows), nodes.log_v)
@@ -149,6 +179,9 @@ def _step(parts: Parts, nodes: Nodes, row: Rows, settings: Settings, bounded: bo
     sampling += _hidden(parts, (x, log_p, logs), row, missing)
     if parts.sensor is None:
         sampling += _spikes(parts, (x, log_p, top - settings.cut), row, missing)
+    if _has_shapes(parts):
+        outside = _outside(parts, nodes, row, missing, ends_found)
+        sampling += jnp.exp(jnp.minimum(outside - top - jnp.log(total), 0.0))
     edge = _edge_mass(settings, x, v) + _edge_mass(settings, nodes.x, shares @ v)
     out = Nodes(x, jnp.where(v > 0, jnp.log(v), -jnp.inf), shape)
     own = local + sampling + edge
@@ -192,20 +225,19 @@ def _spikes(parts: Parts, values: tuple[Array, Array, Array], row: Rows, missing
 
 
 def _ends(settings: Settings, x: Array) -> Array:
-    """`Law.ends` of equispaced nodes."""
-    tiny = 1e-9 * (x[-1] - x[0])
-    place = jnp.arange(x.size)
-    left = (place < OUTER) & (x[0] > settings.lower + tiny)
-    right = (place >= x.size - OUTER) & (x[-1] < settings.upper - tiny)
+    """`state.ends_of_line`, traced."""
+    width = x[-1] - x[0]
+    place, tiny, near = jnp.arange(x.size), 1e-9 * width, OUTSIDE * width
+    left = (place < OUTER) | (x <= x[0] + near)
+    right = (place >= x.size - OUTER) | (x >= x[-1] - near)
+    left &= x[0] > settings.lower + tiny
+    right &= x[-1] < settings.upper - tiny
     return jnp.where(left | right, BEYOND, 0.0)
 
 
 def _edge_mass(settings: Settings, x: Array, mass: Array) -> Array:
     """Mass at the outermost nodes, unless the support ends there."""
-    inner = 1e-9 * (x[-1] - x[0])
-    left = jnp.where(x[0] > settings.lower + inner, jnp.sum(mass[:_EDGE]), 0.0)
-    right = jnp.where(x[-1] < settings.upper - inner, jnp.sum(mass[-_EDGE:]), 0.0)
-    return left + right
+    return jnp.sum(jnp.where(_ends(settings, x) > 0, mass, 0.0))
 
 
 @partial(jax.jit, static_argnames=("static", "bounded"))

@@ -17,6 +17,9 @@ from .tables import Seen, Source, Values
 # that falls within half a panel.
 BEYOND = 5.0
 OUTER = 3
+# Nodes without panels: the outermost are those in this share of the window, a sixth of a typical
+# panel's half. Chebyshev's nodes are so close there that three of them hold nothing at all.
+OUTSIDE = 1 / 80
 # Where to look beyond an end, in widths of its panel and in widths of the whole: a density that is
 # zero at all of these points ends there. What lies closer is a millionth of the panel.
 _NEAR, _WIDE = 4.0 ** np.arange(-10.0, 1.0), 4.0 ** np.arange(-3.0, 2.0)
@@ -96,10 +99,13 @@ def ends_of_line(nodes: Float[np.ndarray, " n"], frame: Frame) -> Float[np.ndarr
     out = np.zeros(len(nodes))
     if len(out) == 1:
         return out
-    tiny = 1e-9 * (nodes[-1] - nodes[0])
-    out[:OUTER] = BEYOND * (nodes[0] > frame.lower + tiny)
-    out[-OUTER:] = BEYOND * (nodes[-1] < frame.upper - tiny)
-    return out
+    width = nodes[-1] - nodes[0]
+    place, tiny, near = np.arange(len(out)), 1e-9 * width, OUTSIDE * width
+    left = (place < OUTER) | (nodes <= nodes[0] + near)
+    right = (place >= len(out) - OUTER) | (nodes >= nodes[-1] - near)
+    left &= nodes[0] > frame.lower + tiny
+    right &= nodes[-1] < frame.upper - tiny
+    return BEYOND * (left | right)
 
 
 def relative_errors(ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -32,6 +32,9 @@ from psdfilter._learning.axes import Axis
 
 TOL = 1e-9
 
+# Models of so small an order miss every tolerance, and say so.
+pytestmark = pytest.mark.filterwarnings("ignore:.*steps miss tol:psdfilter.ResolutionWarning")
+
 
 def report(engine: str) -> Report:
     return Report(engine, "a test", 1e-3, 0.0)

@@ -287,8 +287,9 @@ def test_forecast_is_a_gap_at_the_end(model, post):
 def test_batches_times_and_draws(model, post):
     other = YS[::-1].copy()
     means = jax.vmap(lambda ys: psd.run_filter(model, ys).mean)(jnp.stack([YS, other]))
-    np.testing.assert_allclose(means[0], post.mean, atol=1e-9)
-    np.testing.assert_allclose(means[1], psd.run_filter(model, other).mean, atol=1e-9)
+    # Sums of interfering terms, in another order.
+    np.testing.assert_allclose(means[0], post.mean, atol=1e-8)
+    np.testing.assert_allclose(means[1], psd.run_filter(model, other).mean, atol=1e-8)
     seen = [0, 1, 3, 4, 5]
     timed = psd.run_filter(model, YS[seen], times=np.array(seen) + 1)
     np.testing.assert_allclose(timed.mean, np.asarray(post.mean)[seen], atol=1e-9)
