@@ -14,7 +14,8 @@ SPEC.loader.exec_module(gallery)
 pytest.importorskip("matplotlib")
 
 # Programs of more than a few seconds: compiled for many lengths, or fitted.
-SLOW = {"diffusion", "fleet", "from_data", "heater", "population", "robot", "volatility"}
+SLOW = {"diffusion", "fleet", "from_data", "heater", "mirror", "nile", "population", "robot"}
+SLOW |= {"volatility"}
 
 
 def _program(name):

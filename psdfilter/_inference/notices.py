@@ -9,7 +9,8 @@ _REMEDIES = {
     "branches": "the regimes ask for more Gaussians than there are; accept the error, raise tol, "
     "or ask for more, engine=psdfilter.engines.Branches(order=...)",
     "lattice": "the model asks for more nodes than there are; accept the error, or raise tol",
-    "mixture": "learn with more components, engine=psdfilter.engines.Mixture(order=...)",
+    "mixture": "Gaussians that are split and merged seldom do better than 1e-2; accept the error, "
+    "raise tol, or ask for more of them, engine=psdfilter.engines.Mixture(order=...)",
 }
 # Mass of Q(u, .) beyond which it is taken for something else than a density.
 NO_DENSITY = 1.5

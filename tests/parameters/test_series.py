@@ -36,6 +36,7 @@ ONE_OF_NUMBERS = ONE | {
 }
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(data=st.data())
 def test_filters_and_likelihoods_agree(data):

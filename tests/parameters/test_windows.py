@@ -58,6 +58,7 @@ def assert_exact(ll, theta, exact):
         assert abs(float(gradient[name]) - float(slope[name])) < 1e-4 * (1 + abs(slope[name]))
 
 
+@pytest.mark.slow
 def test_an_outlier_has_the_likelihood_and_the_score_of_the_model():
     ys = outlying(16, 15.0)
     ll = psd.likelihood(build, THETA, ys, tol=1e-4)

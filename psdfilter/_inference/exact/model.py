@@ -166,7 +166,7 @@ class ExactModel(AbstractBankModel):
             out = _run(_rooted(self.start_bank), *system)
         nothing = jnp.zeros(series.num)
         log_mass, seen, code = out.record
-        record = Record(log_mass, nothing, nothing, seen, code)
+        record = Record(log_mass, nothing, seen, code)
         return as_trace(BankRun(out.last, out.laws, record, out.mean, out.covariance))
 
     def batched(self) -> "ExactModel":

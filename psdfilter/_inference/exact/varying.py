@@ -184,7 +184,7 @@ def _run(form: VaryingLinear, start: Bank, series: Series, keep: bool) -> BankRu
     last, (laws, record, (mean, covariance)) = jax.lax.scan(step, start, xs)
     nothing = jnp.zeros(series.num)
     log_mass, seen, code = record
-    out = Record(log_mass, nothing, nothing, seen, code)
+    out = Record(log_mass, nothing, seen, code)
     return BankRun(last, laws, out, mean, covariance)
 
 

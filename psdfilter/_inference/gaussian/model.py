@@ -13,7 +13,7 @@ from ..._statespace.model import Inputs
 from ..laws import AbstractLaws
 from ..model import AbstractModel
 from ..series import Series
-from ..trace import Law, Trace
+from ..trace import Law, Trace, held_to
 from .bank import Bank, Layout, bank_moments
 from .laws import BankLaws, law_of
 from .observed import probability_transforms
@@ -25,7 +25,6 @@ class Record(NamedTuple):
 
     log_mass: Float[Array, ""]
     error: Float[Array, ""]
-    loss: Float[Array, ""]
     seen: Bool[Array, ""]
     code: Int[Array, ""]
 
@@ -40,18 +39,21 @@ class BankRun(NamedTuple):
     covariance: Float[Array, "t d d"]
 
 
-def as_trace(out: BankRun) -> Trace:
-    """Nothing leaves R^d; errors are those of fits and of compression."""
+def as_trace(out: BankRun, tol: float = jnp.inf) -> Trace:
+    """Nothing leaves R^d; errors are those of fits and of compression, as far as remembered.
+
+    Steps whose error exceeds `tol` have a code.
+    """
     nothing = jnp.zeros(out.mean.shape[0])
     return Trace(
         log_likelihoods=out.record.log_mass,
         mean=out.mean,
         covariance=out.covariance,
-        codes=out.record.code,
+        codes=held_to(out.record.code, out.record.error, tol),
         seen=out.record.seen,
         log_kept=nothing,
         log_normalizers=nothing,
-        errors=out.record.error + out.record.loss,
+        errors=out.record.error,
         last=out.last,
         laws=out.laws,
     )

@@ -19,11 +19,12 @@ from ..._checks import is_traced
 from ..._statespace.model import AdditiveGaussian, Inputs, StateSpaceModel
 from ..ability import Ability, NotOffered
 from ..gaussian.bank import Bank, Layout
+from ..gaussian.forgetting import Carried, conditioned, increased, no_error
 from ..gaussian.frozen import FrozenGaussian
 from ..gaussian.laws import BankLaws
 from ..gaussian.linear import Dynamics
 from ..gaussian.mixture import Mixture, moments, padded
-from ..gaussian.model import BankRun, Record, as_trace
+from ..gaussian.model import BankRun, as_trace
 from ..gaussian.paths import Drawn
 from ..model import AbstractFrozen
 from ..report import Report
@@ -134,7 +135,7 @@ class AnySensorModel(AbstractMixtureModel):
 
     def predict(self, law: Bank, step: Int[Array, ""], row: Inputs) -> tuple[Bank, Moved]:
         """One transition."""
-        return _predict(law, self.noises, step, row, self.functions, self.effort)
+        return self.held(_predict(law, self.noises, step, row, self.functions, self.effort))
 
     def update(
         self, law: Bank, y: Observation, step: Int[Array, ""], row: Inputs
@@ -149,12 +150,13 @@ class AnySensorModel(AbstractMixtureModel):
                     "learn(..., engine=psdfilter.engines.Mixture(measured=(0, 1)))"
                 )
             model = replace(self, measured=every)
-        return _update(law, jnp.asarray(y), step, row, model._setup())
+        return self.held(_update(law, jnp.asarray(y), step, row, model._setup()))
 
     def run(self, series: Series, keep: bool) -> Trace:
         """The filter of a series."""
         parts = _Parts(self.noises, self.functions, self._setup())
-        return as_trace(_run(self.start_mixture, parts, series, self.effort, keep))
+        out = _run(self.start_mixture, parts, series, self.effort, keep)
+        return as_trace(out, self.tol)
 
     def backwards(self, series: Series, trace: Trace, key: PRNGKeyArray, num: int) -> Drawn:
         """Paths drawn from the last state to the first."""
@@ -227,15 +229,19 @@ class _Parts(NamedTuple):
 def _run(prior: Mixture, parts: _Parts, series: Series, effort: Effort, keep: bool) -> BankRun:
     noises, functions, setup = parts
 
-    def step(mixture: Mixture, at: tuple[Array, Array, Array, Inputs]):
+    def step(law: tuple[Mixture, Carried], at: tuple[Array, Array, Array, Inputs]):
         y, t, hops, row = at
-        mixture, error, loss = _move_hops(
-            mixture, noises, (t, hops, row), functions, effort, series.regular
+        mixture, carried = _move_hops(
+            law, noises, (t, hops, row), functions, effort, series.regular
         )
-        mixture, seen = correct_mixture(mixture, y, t, row, setup)
-        record = Record(seen.log_mass, error + seen.error, loss + seen.loss, seen.seen, seen.code)
-        return mixture, (as_bank(mixture) if keep else None, record, moments(mixture))
+        mixture, record = correct_mixture(mixture, y, t, row, setup)
+        mean, covariance = moments(mixture)
+        carried = increased(conditioned(carried, covariance), record.error)
+        record = record._replace(error=carried.size)
+        kept = as_bank(mixture) if keep else None
+        return (mixture, carried), (kept, record, (mean, covariance))
 
     xs = (jnp.asarray(series.ys), series.steps, series.hops, series.rows)
-    last, (laws, record, (mean, covariance)) = jax.lax.scan(step, prior, xs)
+    start = prior, no_error(moments(prior)[1])
+    (last, _), (laws, record, (mean, covariance)) = jax.lax.scan(step, start, xs)
     return BankRun(as_bank(last), laws, record, mean, covariance)

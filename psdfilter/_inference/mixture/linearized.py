@@ -13,6 +13,7 @@ from ..._checks import as_count
 from ..._statespace.model import AdditiveGaussian, Inputs, StateSpaceModel
 from ..ability import Ability
 from ..gaussian.bank import Bank, Layout
+from ..gaussian.forgetting import Carried, conditioned, increased, no_error, transitioned
 from ..gaussian.frozen import FrozenGaussian
 from ..gaussian.laws import BankLaws
 from ..gaussian.mixture import Mixture, moments, padded
@@ -108,19 +109,20 @@ class LinearizedModel(AbstractMixtureModel):
 
     def predict(self, law: Bank, step: Int[Array, ""], row: Inputs) -> tuple[Bank, Moved]:
         """One transition."""
-        return _predict(law, self.noises, step, row, self.functions, self.effort)
+        return self.held(_predict(law, self.noises, step, row, self.functions, self.effort))
 
     def update(
         self, law: Bank, y: Observation, step: Int[Array, ""], row: Inputs
     ) -> tuple[Bank, Seen]:
         """One observation."""
         at = step, row
-        return _update(law, self.noises, jnp.asarray(y), at, self.functions, self.effort)
+        seen = _update(law, self.noises, jnp.asarray(y), at, self.functions, self.effort)
+        return self.held(seen)
 
     def run(self, series: Series, keep: bool) -> Trace:
         """The filter of a series."""
         out = _run(self.start_mixture, self.noises, series, self.functions, self.effort, keep)
-        return as_trace(out)
+        return as_trace(out, self.tol)
 
     def backwards(self, series: Series, trace: Trace, key: PRNGKeyArray, num: int) -> Drawn:
         """Paths drawn from the last state to the first."""
@@ -186,28 +188,30 @@ def linearized_notes(effort: Effort) -> tuple[tuple[str, str], ...]:
     """Lines for the report."""
     return (
         ("splits", f"in three, each {effort.split.deviation:.2f} as wide"),
-        ("errors", "summed up to each step in post.error_estimates"),
+        ("errors", "in post.error_estimates, less what has been forgotten"),
     )
 
 
 def _move_hops(
-    mixture: Mixture,
+    law: tuple[Mixture, Carried],
     noises: Noises,
     at: tuple[Array, Array, Inputs],
     functions: Functions,
     effort: Effort,
     regular: bool,
-) -> tuple[Mixture, Array, Array]:
-    """The transitions into a step (time, their number, inputs), the sums of errors and losses."""
+) -> tuple[Mixture, Carried]:
+    """The transitions into a step (time, their number, inputs), and the error so far."""
     t, hops, row = at
 
-    def once(k: Array | int, now: tuple[Mixture, Array, Array]) -> tuple[Mixture, Array, Array]:
-        step = t - hops + 1 + k
-        Q = functions.spread(noises.Q, step, row)
-        moved = move(now[0], functions.moving(step, row), Q, effort)
-        return moved.mixture, now[1] + moved.error, now[2] + moved.loss
+    def once(k: Array | int, now: tuple[Mixture, Carried]) -> tuple[Mixture, Carried]:
+        (mixture, carried), step = now, t - hops + 1 + k
+        Q, f = functions.spread(noises.Q, step, row), functions.moving(step, row)
+        moved = move(mixture, f, Q, effort)
+        slope = expand(f, moments(mixture)[0], carried.root).slope
+        carried = transitioned(carried, slope, moments(moved.mixture)[1])
+        return moved.mixture, increased(carried, moved.error + moved.loss)
 
-    start = mixture, jnp.zeros(()), jnp.zeros(())
+    start = law
     if not regular:
         return jax.lax.fori_loop(0, hops, once, start)
     return jax.lax.cond(hops > 0, lambda: once(0, start), lambda: start)
@@ -217,18 +221,21 @@ def _move_hops(
 def _run(
     prior: Mixture, noises: Noises, series: Series, functions: Functions, effort: Effort, keep: bool
 ) -> BankRun:
-    def step(mixture: Mixture, at: tuple[Array, Array, Array, Inputs]):
+    def step(law: tuple[Mixture, Carried], at: tuple[Array, Array, Array, Inputs]):
         y, t, hops, row = at
-        mixture, error, loss = _move_hops(
-            mixture, noises, (t, hops, row), functions, effort, series.regular
+        mixture, carried = _move_hops(
+            law, noises, (t, hops, row), functions, effort, series.regular
         )
         out = observe(mixture, functions.seeing(t, row, y), noises.R, y, effort)
-        record = Record(out.log_mass, error + out.error, loss + out.loss, out.seen, out.code)
-        law = as_bank(out.mixture) if keep else None
-        return out.mixture, (law, record, moments(out.mixture))
+        mean, covariance = moments(out.mixture)
+        carried = increased(conditioned(carried, covariance), out.error + out.loss)
+        record = Record(out.log_mass, carried.size, out.seen, out.code)
+        kept = as_bank(out.mixture) if keep else None
+        return (out.mixture, carried), (kept, record, (mean, covariance))
 
     xs = (jnp.asarray(series.ys), series.steps, series.hops, series.rows)
-    last, (laws, record, (mean, covariance)) = jax.lax.scan(step, prior, xs)
+    start = prior, no_error(moments(prior)[1])
+    (last, _), (laws, record, (mean, covariance)) = jax.lax.scan(step, start, xs)
     return BankRun(as_bank(last), laws, record, mean, covariance)
 
 
@@ -273,8 +280,9 @@ def _move_banks(
     before: Bank, noises: Noises, series: Series, functions: Functions, effort: Effort
 ) -> Bank:
     def one(xs: tuple[Bank, Array, Array, Inputs]) -> Bank:
-        moved = _move_hops(as_mixture(xs[0]), noises, xs[1:], functions, effort, series.regular)
-        return as_bank(moved[0])
+        mixture = as_mixture(xs[0])
+        law = mixture, no_error(moments(mixture)[1])
+        return as_bank(_move_hops(law, noises, xs[1:], functions, effort, series.regular)[0])
 
     return jax.lax.map(one, (before, series.steps, series.hops, series.rows))
 

@@ -1,7 +1,7 @@
 """What models that follow a mixture of fixed size have in common, whatever they do at a step."""
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import equinox as eqx
 import jax
@@ -14,10 +14,12 @@ from ..gaussian.mixture import Mixture
 from ..gaussian.model import AbstractBankModel
 from ..gaussian.paths import Drawn, smoothed_laws
 from ..series import Series
-from ..trace import Smoothing, Trace
+from ..trace import Moved, Seen, Smoothing, Trace, held_to
 
 # Paths of the smoother: 3 % of a standard deviation in its means.
 _PATHS, _SEED = 1024, 20_240_101
+
+Step = TypeVar("Step", Moved, Seen)
 
 
 def as_bank(mixture: Mixture) -> Bank:
@@ -39,6 +41,11 @@ class AbstractMixtureModel(AbstractBankModel):
     @abstractmethod
     def backwards(self, series: Series, trace: Trace, key: PRNGKeyArray, num: int) -> Drawn:
         """Paths drawn from the last state to the first."""
+
+    def held(self, out: tuple[Bank, Step]) -> tuple[Bank, Step]:
+        """A single step, with a code if its own error exceeds the tolerance."""
+        law, step = out
+        return law, step._replace(code=held_to(step.code, step.error, self.tol))
 
     @property
     def layout(self) -> Layout:

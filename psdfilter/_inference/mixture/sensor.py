@@ -18,6 +18,7 @@ from ..._statespace.model import Inputs, LinearGaussian, StateSpaceModel
 from ..ability import Ability, NotOffered
 from ..gaussian.ahead import ahead_linear
 from ..gaussian.bank import Bank
+from ..gaussian.forgetting import Carried, conditioned, increased, no_error, transitioned
 from ..gaussian.frozen import FrozenGaussian
 from ..gaussian.linear import Dynamics, predict_all, predict_bank
 from ..gaussian.mixture import Mixture, moments, moved, padded
@@ -173,13 +174,13 @@ class SensorModel(AbstractMixtureModel):
                 return law, Seen(nothing, nothing, jnp.zeros((), bool), jnp.zeros((), int))
             rows = jax.tree.map(lambda a: jnp.asarray(a)[None], row)
             measured = self._found(seen[None], jnp.asarray(step)[None], rows)
-        bank, out = _update(law.bank, seen, step, row, self._setup(measured))
+        bank, out = self.held(_update(law.bank, seen, step, row, self._setup(measured)))
         return Sensed(bank, measured), out
 
     def run(self, series: Series, keep: bool) -> Trace:
         """The filter of a series."""
         out = _run(self.start_mixture, self.dynamics, series, self._setup(), keep)
-        return as_trace(out)
+        return as_trace(out, self.tol)
 
     def backwards(self, series: Series, trace: Trace, key: PRNGKeyArray, num: int) -> Drawn:
         """Paths drawn from the last state to the first."""
@@ -259,21 +260,27 @@ def correct_mixture(
         code = jnp.where(unresolved, _results.UNRESOLVED, _results.OK)
         code = jnp.where(good, code, _results.NO_MASS)
         log_mass = jnp.where(good, out.log_mass, -jnp.inf)
-        return after, Record(log_mass, out.fit_error, loss, good, code)
+        return after, Record(log_mass, out.fit_error + loss, good, code)
 
     def skip(before: Mixture) -> tuple[Mixture, Record]:
         code = jnp.where(infinite, _results.BAD_OBSERVATION, _results.OK)
         log_mass = jnp.where(infinite, -jnp.inf, 0.0)
-        return before, Record(log_mass, nothing, nothing, jnp.asarray(False), code)
+        return before, Record(log_mass, nothing, jnp.asarray(False), code)
 
     return jax.lax.cond(missing, skip, use, mixture)
 
 
-def _move_hops(mixture: Mixture, dynamics: Dynamics, hops: Array, regular: bool) -> Mixture:
+def _move_hops(
+    law: tuple[Mixture, Carried], dynamics: Dynamics, hops: Array, regular: bool
+) -> tuple[Mixture, Carried]:
+    def once(now: tuple[Mixture, Carried]) -> tuple[Mixture, Carried]:
+        ahead = moved(now[0], *dynamics)
+        slope = dynamics.F @ now[1].root
+        return ahead, transitioned(now[1], slope, moments(ahead)[1])
+
     if not regular:
-        return jax.lax.fori_loop(0, hops, lambda _, m: moved(m, *dynamics), mixture)
-    ahead = moved(mixture, *dynamics)
-    return jax.tree.map(lambda new, old: jnp.where(hops > 0, new, old), ahead, mixture)
+        return jax.lax.fori_loop(0, hops, lambda _, now: once(now), law)
+    return jax.tree.map(lambda new, old: jnp.where(hops > 0, new, old), once(law), law)
 
 
 _predict = jax.jit(predict_bank)
@@ -281,21 +288,26 @@ _predict = jax.jit(predict_bank)
 
 @partial(jax.jit, static_argnums=4)
 def _run(prior: Mixture, dynamics: Dynamics, series: Series, setup: Setup, keep: bool) -> BankRun:
-    def step(mixture: Mixture, at: tuple[Array, Array, Array, Inputs]):
+    def step(law: tuple[Mixture, Carried], at: tuple[Array, Array, Array, Inputs]):
         y, t, hops, row = at
-        mixture = _move_hops(mixture, dynamics, hops, series.regular)
+        mixture, carried = _move_hops(law, dynamics, hops, series.regular)
         mixture, record = correct_mixture(mixture, y, t, row, setup)
-        return mixture, (as_bank(mixture) if keep else None, record, moments(mixture))
+        mean, covariance = moments(mixture)
+        carried = increased(conditioned(carried, covariance), record.error)
+        record = record._replace(error=carried.size)
+        kept = as_bank(mixture) if keep else None
+        return (mixture, carried), (kept, record, (mean, covariance))
 
     xs = (jnp.asarray(series.ys), series.steps, series.hops, series.rows)
-    last, (laws, record, (mean, covariance)) = jax.lax.scan(step, prior, xs)
+    start = prior, no_error(moments(prior)[1])
+    (last, _), (laws, record, (mean, covariance)) = jax.lax.scan(step, start, xs)
     return BankRun(as_bank(last), laws, record, mean, covariance)
 
 
 @jax.jit
 def _update(bank: Bank, y: Array, step: Array, row: Inputs, setup: Setup) -> tuple[Bank, Seen]:
     mixture, record = correct_mixture(as_mixture(bank), y, step, row, setup)
-    seen = Seen(record.log_mass, record.error + record.loss, record.seen, record.code)
+    seen = Seen(record.log_mass, record.error, record.seen, record.code)
     return as_bank(mixture), seen
 
 

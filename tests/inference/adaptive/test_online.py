@@ -80,7 +80,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("deviations", [5, 10, 50])
+@pytest.mark.parametrize("deviations", [5, 10, pytest.param(50, marks=pytest.mark.slow)])
 def test_outliers_are_followed_one_observation_at_a_time(model, deviations):
     far = deviations * SPREAD
     times, ys = range(1, 7), [0.1, 0.0, -0.1, 0.05, far, far + 0.1]
@@ -92,7 +92,12 @@ def test_outliers_are_followed_one_observation_at_a_time(model, deviations):
         assert int(state.code) == 0
 
 
-@pytest.mark.parametrize("name", CASES)
+LONG = {"there and back", "gap", "sensors of the prior"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in LONG else []) for n in CASES]
+)
 def test_single_steps_are_the_whole_series(model, name):
     times, ys = CASES[name]
     truth, log_z = dense(times, ys)

@@ -217,6 +217,7 @@ def test_what_cannot_be_resolved_is_said():
     assert np.any(large)
 
 
+@pytest.mark.slow
 def test_impossible_and_infinite_observations():
     ssm = psd.StateSpaceModel(
         log_prior=lambda x: -0.5 * jnp.sum(x**2),

@@ -209,6 +209,7 @@ def test_a_mixture_keeps_the_digits_of_its_components_and_weights():
         assert abs(float(smooth.filtered.log_likelihood) - float(log_total)) < 1e-8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [None, [0, 1, 1, 4, 5, *range(6, 21)]])
 def test_online_steps_paths_and_observed_laws(times):
     model = system("trend", 1e14, 1e-6)
