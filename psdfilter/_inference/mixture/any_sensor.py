@@ -19,12 +19,11 @@ from ..._checks import is_traced
 from ..._statespace.model import AdditiveGaussian, Inputs, StateSpaceModel
 from ..ability import Ability, NotOffered
 from ..gaussian.bank import Bank, Layout
-from ..gaussian.forgetting import Carried, conditioned, increased, no_error
 from ..gaussian.frozen import FrozenGaussian
 from ..gaussian.laws import BankLaws
 from ..gaussian.linear import Dynamics
-from ..gaussian.mixture import Mixture, moments, padded
-from ..gaussian.model import BankRun, as_trace
+from ..gaussian.mixture import Mixture, padded
+from ..gaussian.model import BankRun, Record, as_trace
 from ..gaussian.paths import Drawn
 from ..model import AbstractFrozen
 from ..report import Report
@@ -33,7 +32,7 @@ from ..trace import Ahead, Moved, Observation, Seen, Trace
 from .functions import Functions, Noises
 from .linearized import _advance, _move_banks, _move_hops, _predict
 from .measured import measured_directions
-from .model import AbstractMixtureModel, as_bank, as_mixture
+from .model import AbstractMixtureModel, Carrying, Row, as_mixture, run_rows
 from .observe import Sizes
 from .paths import draw_backwards
 from .refine import Effort
@@ -229,19 +228,11 @@ class _Parts(NamedTuple):
 def _run(prior: Mixture, parts: _Parts, series: Series, effort: Effort, keep: bool) -> BankRun:
     noises, functions, setup = parts
 
-    def step(law: tuple[Mixture, Carried], at: tuple[Array, Array, Array, Inputs]):
+    def step(law: Carrying, at: Row) -> tuple[Carrying, Record]:
         y, t, hops, row = at
-        mixture, carried = _move_hops(
-            law, noises, (t, hops, row), functions, effort, series.regular
-        )
+        times = t, hops, row
+        mixture, carried = _move_hops(law, noises, times, functions, effort, series.regular)
         mixture, record = correct_mixture(mixture, y, t, row, setup)
-        mean, covariance = moments(mixture)
-        carried = increased(conditioned(carried, covariance), record.error)
-        record = record._replace(error=carried.size)
-        kept = as_bank(mixture) if keep else None
-        return (mixture, carried), (kept, record, (mean, covariance))
+        return (mixture, carried), record
 
-    xs = (jnp.asarray(series.ys), series.steps, series.hops, series.rows)
-    start = prior, no_error(moments(prior)[1])
-    (last, _), (laws, record, (mean, covariance)) = jax.lax.scan(step, start, xs)
-    return BankRun(as_bank(last), laws, record, mean, covariance)
+    return run_rows(prior, series, step, keep)

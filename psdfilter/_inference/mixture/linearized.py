@@ -13,7 +13,7 @@ from ..._checks import as_count
 from ..._statespace.model import AdditiveGaussian, Inputs, StateSpaceModel
 from ..ability import Ability
 from ..gaussian.bank import Bank, Layout
-from ..gaussian.forgetting import Carried, conditioned, increased, no_error, transitioned
+from ..gaussian.forgetting import increased, no_error, transitioned
 from ..gaussian.frozen import FrozenGaussian
 from ..gaussian.laws import BankLaws
 from ..gaussian.mixture import Mixture, moments, padded
@@ -25,7 +25,7 @@ from ..series import Series
 from ..trace import Ahead, Moved, Observation, Seen, Trace
 from .functions import Functions, Noises
 from .linearize import expand, push
-from .model import AbstractMixtureModel, as_bank, as_mixture
+from .model import AbstractMixtureModel, Carrying, Row, as_bank, as_mixture, run_rows
 from .paths import draw_backwards
 from .refine import Effort, move, observe, roots_of
 from .splitting import unit_split
@@ -193,17 +193,17 @@ def linearized_notes(effort: Effort) -> tuple[tuple[str, str], ...]:
 
 
 def _move_hops(
-    law: tuple[Mixture, Carried],
+    law: Carrying,
     noises: Noises,
     at: tuple[Array, Array, Inputs],
     functions: Functions,
     effort: Effort,
     regular: bool,
-) -> tuple[Mixture, Carried]:
+) -> Carrying:
     """The transitions into a step (time, their number, inputs), and the error so far."""
     t, hops, row = at
 
-    def once(k: Array | int, now: tuple[Mixture, Carried]) -> tuple[Mixture, Carried]:
+    def once(k: Array | int, now: Carrying) -> Carrying:
         (mixture, carried), step = now, t - hops + 1 + k
         Q, f = functions.spread(noises.Q, step, row), functions.moving(step, row)
         moved = move(mixture, f, Q, effort)
@@ -221,22 +221,15 @@ def _move_hops(
 def _run(
     prior: Mixture, noises: Noises, series: Series, functions: Functions, effort: Effort, keep: bool
 ) -> BankRun:
-    def step(law: tuple[Mixture, Carried], at: tuple[Array, Array, Array, Inputs]):
+    def step(law: Carrying, at: Row) -> tuple[Carrying, Record]:
         y, t, hops, row = at
-        mixture, carried = _move_hops(
-            law, noises, (t, hops, row), functions, effort, series.regular
-        )
+        times = t, hops, row
+        mixture, carried = _move_hops(law, noises, times, functions, effort, series.regular)
         out = observe(mixture, functions.seeing(t, row, y), noises.R, y, effort)
-        mean, covariance = moments(out.mixture)
-        carried = increased(conditioned(carried, covariance), out.error + out.loss)
-        record = Record(out.log_mass, carried.size, out.seen, out.code)
-        kept = as_bank(out.mixture) if keep else None
-        return (out.mixture, carried), (kept, record, (mean, covariance))
+        record = Record(out.log_mass, out.error + out.loss, out.seen, out.code)
+        return (out.mixture, carried), record
 
-    xs = (jnp.asarray(series.ys), series.steps, series.hops, series.rows)
-    start = prior, no_error(moments(prior)[1])
-    (last, _), (laws, record, (mean, covariance)) = jax.lax.scan(step, start, xs)
-    return BankRun(as_bank(last), laws, record, mean, covariance)
+    return run_rows(prior, series, step, keep)
 
 
 @partial(jax.jit, static_argnums=5)

@@ -1,6 +1,7 @@
 """What models that follow a mixture of fixed size have in common, whatever they do at a step."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import ClassVar, TypeVar
 
 import equinox as eqx
@@ -8,10 +9,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..._statespace.model import Inputs
 from ..gaussian.bank import Bank, Layout
+from ..gaussian.forgetting import Carried, conditioned, increased, no_error
 from ..gaussian.laws import BankLaws
-from ..gaussian.mixture import Mixture
-from ..gaussian.model import AbstractBankModel
+from ..gaussian.mixture import Mixture, moments
+from ..gaussian.model import AbstractBankModel, BankRun, Record
 from ..gaussian.paths import Drawn, smoothed_laws
 from ..series import Series
 from ..trace import Moved, Seen, Smoothing, Trace, held_to
@@ -30,6 +33,41 @@ def as_bank(mixture: Mixture) -> Bank:
 def as_mixture(bank: Bank) -> Mixture:
     """The other way round."""
     return Mixture(bank.log_sizes[..., 0], bank.means[..., 0, :], bank.covariances)
+
+
+# A mixture and the error that it carries.
+Carrying = tuple[Mixture, Carried]
+# One row of a series: observation, time, transitions before it, inputs.
+Row = tuple[Array, Array, Array, Inputs]
+
+
+def run_rows(
+    prior: Mixture,
+    series: Series,
+    step: Callable[[Carrying, Row], tuple[Carrying, Record]],
+    keep: bool,
+) -> BankRun:
+    """The filter of a series.
+
+    Args:
+        prior: where it starts.
+        series: its rows.
+        step: transitions and Bayes' rule, with the error carried up to the observation; the error
+            of the record is what the observation has added.
+        keep: whether all laws are kept.
+    """
+
+    def one(law: Carrying, row: Row):
+        (mixture, carried), record = step(law, row)
+        mean, covariance = moments(mixture)
+        carried = increased(conditioned(carried, covariance), record.error)
+        kept = as_bank(mixture) if keep else None
+        return (mixture, carried), (kept, record._replace(error=carried.size), mean, covariance)
+
+    start = prior, no_error(moments(prior)[1])
+    rows = jnp.asarray(series.ys), series.steps, series.hops, series.rows
+    (last, _), (laws, record, mean, covariance) = jax.lax.scan(one, start, rows)
+    return BankRun(as_bank(last), laws, record, mean, covariance)
 
 
 class AbstractMixtureModel(AbstractBankModel):

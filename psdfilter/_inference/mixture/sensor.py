@@ -18,7 +18,7 @@ from ..._statespace.model import Inputs, LinearGaussian, StateSpaceModel
 from ..ability import Ability, NotOffered
 from ..gaussian.ahead import ahead_linear
 from ..gaussian.bank import Bank
-from ..gaussian.forgetting import Carried, conditioned, increased, no_error, transitioned
+from ..gaussian.forgetting import transitioned
 from ..gaussian.frozen import FrozenGaussian
 from ..gaussian.linear import Dynamics, predict_all, predict_bank
 from ..gaussian.mixture import Mixture, moments, moved, padded
@@ -30,7 +30,7 @@ from ..report import Report
 from ..series import Series
 from ..trace import Ahead, Moved, Observation, Seen, Trace
 from .measured import measured_directions
-from .model import AbstractMixtureModel, as_bank, as_mixture
+from .model import AbstractMixtureModel, Carrying, Row, as_bank, as_mixture, run_rows
 from .observe import Sizes, observe_mixture
 
 # As for linearised mixtures.
@@ -270,10 +270,8 @@ def correct_mixture(
     return jax.lax.cond(missing, skip, use, mixture)
 
 
-def _move_hops(
-    law: tuple[Mixture, Carried], dynamics: Dynamics, hops: Array, regular: bool
-) -> tuple[Mixture, Carried]:
-    def once(now: tuple[Mixture, Carried]) -> tuple[Mixture, Carried]:
+def _move_hops(law: Carrying, dynamics: Dynamics, hops: Array, regular: bool) -> Carrying:
+    def once(now: Carrying) -> Carrying:
         ahead = moved(now[0], *dynamics)
         slope = dynamics.F @ now[1].root
         return ahead, transitioned(now[1], slope, moments(ahead)[1])
@@ -288,20 +286,13 @@ _predict = jax.jit(predict_bank)
 
 @partial(jax.jit, static_argnums=4)
 def _run(prior: Mixture, dynamics: Dynamics, series: Series, setup: Setup, keep: bool) -> BankRun:
-    def step(law: tuple[Mixture, Carried], at: tuple[Array, Array, Array, Inputs]):
+    def step(law: Carrying, at: Row) -> tuple[Carrying, Record]:
         y, t, hops, row = at
         mixture, carried = _move_hops(law, dynamics, hops, series.regular)
         mixture, record = correct_mixture(mixture, y, t, row, setup)
-        mean, covariance = moments(mixture)
-        carried = increased(conditioned(carried, covariance), record.error)
-        record = record._replace(error=carried.size)
-        kept = as_bank(mixture) if keep else None
-        return (mixture, carried), (kept, record, (mean, covariance))
+        return (mixture, carried), record
 
-    xs = (jnp.asarray(series.ys), series.steps, series.hops, series.rows)
-    start = prior, no_error(moments(prior)[1])
-    (last, _), (laws, record, (mean, covariance)) = jax.lax.scan(step, start, xs)
-    return BankRun(as_bank(last), laws, record, mean, covariance)
+    return run_rows(prior, series, step, keep)
 
 
 @jax.jit
