@@ -1,11 +1,16 @@
 """Columns with names as data frames of the libraries that people use."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .labels import Labels
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
 
 
 def state_names(names: Sequence[str] | None, num: int) -> list[str]:
@@ -19,7 +24,7 @@ def state_names(names: Sequence[str] | None, num: int) -> list[str]:
     return [str(name) for name in names]
 
 
-def needed(package: str, method: str, extra: str) -> Any:
+def needed(package: str, method: str, extra: str) -> ModuleType:
     """A package, or an error that says how to get it."""
     from importlib import import_module
 
@@ -49,7 +54,9 @@ def columns_of(
     return {**columns, **facts}
 
 
-def to_pandas(columns: Mapping[str, np.ndarray], steps: np.ndarray, labels: Labels | None) -> Any:
+def to_pandas(
+    columns: Mapping[str, np.ndarray], steps: np.ndarray, labels: Labels | None
+) -> "pandas.DataFrame":
     """A pandas DataFrame, by the index that the observations came with."""
     pandas = needed("pandas", "to_pandas", "frames")
     if labels is None or labels.values is None:
@@ -62,7 +69,9 @@ def to_pandas(columns: Mapping[str, np.ndarray], steps: np.ndarray, labels: Labe
     return pandas.DataFrame(dict(columns), index=index)
 
 
-def to_polars(columns: Mapping[str, np.ndarray], steps: np.ndarray, labels: Labels | None) -> Any:
+def to_polars(
+    columns: Mapping[str, np.ndarray], steps: np.ndarray, labels: Labels | None
+) -> "polars.DataFrame":
     """A polars DataFrame, with the times in its first column."""
     polars = needed("polars", "to_polars", "frames")
     if labels is None or labels.values is None:
@@ -85,7 +94,9 @@ def _time_name(labels: Labels, columns: Mapping[str, np.ndarray]) -> str:
     return f"{name}_" if name in columns or name == "step" else name
 
 
-def time_coordinates(steps: np.ndarray, labels: Labels | None) -> tuple[dict[str, Any], dict]:
+def time_coordinates(
+    steps: np.ndarray, labels: Labels | None
+) -> tuple[dict[str, object], dict[str, str]]:
     """The coordinates `time` and `step` of an xarray Dataset, and attributes that go with them.
 
     xarray has no time zones: times are in UTC, and the attribute says of which zone they are.
@@ -97,7 +108,11 @@ def time_coordinates(steps: np.ndarray, labels: Labels | None) -> tuple[dict[str
     return {"time": times, "step": ("time", steps)}, facts
 
 
-def plain_times(values: np.ndarray) -> list[Any]:
+# Times to be shown: numbers, or dates as text.
+Moments = list[float | str]
+
+
+def plain_times(values: np.ndarray) -> Moments:
     """Numbers as they are, and dates as text, no longer than it has to be."""
     if values.dtype.kind != "M":
         return values.tolist()

@@ -3,7 +3,6 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from .delimited import Wanted, checked_order, parse_delimited, pick
 from .errors import DataError, quoted
 from .labels import Labels
 from .out import needed
-from .table import Table, as_table
+from .table import Frame, Table, as_table
 
 _TEXT = (".csv", ".tsv", ".txt", ".dat", "")
 _PARQUET = (".parquet", ".pq")
@@ -90,7 +89,7 @@ def _from_xarray(place: Path, wanted: Wanted, engine: str | None) -> Table:
     return _ordered(place, table, wanted)
 
 
-def _checked(place: Path, frame: Any) -> Table:
+def _checked(place: Path, frame: Frame) -> Table:
     try:
         return as_table("the file", frame)
     except ValueError as error:

@@ -1,16 +1,23 @@
 """Series of observations out of data frames: pandas, polars, xarray; none of them is imported."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from .labels import Labels
 
+if TYPE_CHECKING:
+    import pandas
+    import xarray
+
 # A frame of pandas, polars or xarray, or a `Table`: nothing is imported for the sake of types.
 Frame = Any
+# Numbers, dates, or an index of pandas or polars, one for each row; None where rows are counted.
+Times = Any
 
 
 @dataclass(frozen=True)
@@ -28,12 +35,12 @@ class Table:
     def __len__(self) -> int:
         return len(self.values)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         array = self.values if dtype is None else self.values.astype(dtype, copy=False)
         return array.copy() if copy else array
 
 
-def as_table(name: str, ys: Any) -> Any:
+def as_table(name: str, ys: Frame) -> Frame:
     """A `Table` of a data frame, and anything else as it is."""
     kind = type(ys).__module__.split(".", 1)[0]
     if kind == "pandas" and "pandas" in sys.modules:
@@ -45,19 +52,21 @@ def as_table(name: str, ys: Any) -> Any:
     return ys
 
 
-def as_tables(name: str, ys: Any) -> Any:
+def as_tables(name: str, ys: Frame) -> Frame:
     """Data frames as tables, also those in a list of several series."""
     if not isinstance(ys, list | tuple):
         return as_table(name, ys)
     return [as_table(f"{name}[{i}]", y) for i, y in enumerate(ys)] if _has_frames(ys) else ys
 
 
-def labels_of(ys: Any) -> Labels | None:
+def labels_of(ys: object) -> Labels | None:
     """The names of a table; None for an array."""
     return ys.labels if isinstance(ys, Table) else None
 
 
-def bare(name: str, ys: Any, times: Any, start: int, *, is_real: bool = False) -> tuple[Any, Any]:
+def bare(
+    name: str, ys: Frame, times: Times, start: int, *, is_real: bool = False
+) -> tuple[Frame, Times]:
     """Numbers and times of a series: an index that has a step says how long its gaps are.
 
     Args:
@@ -78,7 +87,7 @@ def bare(name: str, ys: Any, times: Any, start: int, *, is_real: bool = False) -
     return table.values, times
 
 
-def bare_inputs(inputs: Any, ys: Any) -> Any:
+def bare_inputs(inputs: Frame, ys: Frame) -> Frame:
     """Inputs without names, which have to be those of the observations where both have them."""
     table = as_table("inputs", inputs)
     if not isinstance(table, Table):
@@ -92,12 +101,12 @@ def bare_inputs(inputs: Any, ys: Any) -> Any:
     return table.values
 
 
-def _has_frames(ys: Sequence[Any]) -> bool:
+def _has_frames(ys: Sequence[object]) -> bool:
     frames = ("pandas", "polars", "xarray")
     return any(type(y).__module__.split(".", 1)[0] in frames for y in ys)
 
 
-def _from_pandas(name: str, frame: Any) -> Any:
+def _from_pandas(name: str, frame: Frame) -> Frame:
     import pandas
 
     if isinstance(frame, pandas.Series):
@@ -114,7 +123,7 @@ def _from_pandas(name: str, frame: Any) -> Any:
     return _table(values, len(frame), Labels(index, title, zone, names))
 
 
-def _pandas_numbers(name: str, column: Any) -> np.ndarray:
+def _pandas_numbers(name: str, column: "pandas.Series") -> np.ndarray:
     from pandas.api import types
 
     if types.is_datetime64_any_dtype(column.dtype):
@@ -127,7 +136,7 @@ def _pandas_numbers(name: str, column: Any) -> np.ndarray:
     return column.to_numpy(dtype=np.float64, na_value=np.nan)
 
 
-def _pandas_index(name: str, index: Any) -> tuple[np.ndarray, str | None]:
+def _pandas_index(name: str, index: "pandas.Index") -> tuple[np.ndarray, str | None]:
     import pandas
 
     if isinstance(index, pandas.MultiIndex):
@@ -155,7 +164,7 @@ def _pandas_index(name: str, index: Any) -> tuple[np.ndarray, str | None]:
     return np.asarray([str(value) for value in values]), None
 
 
-def _from_polars(name: str, frame: Any) -> Any:
+def _from_polars(name: str, frame: Frame) -> Frame:
     import polars
 
     if isinstance(frame, polars.LazyFrame):
@@ -178,7 +187,7 @@ def _from_polars(name: str, frame: Any) -> Any:
         values.append(data.cast(polars.Float64).to_numpy().astype(np.float64))
     index = zone = None
     if dates:
-        kind: Any = frame[dates[0]].dtype
+        kind = frame[dates[0]].dtype
         zone = getattr(kind, "time_zone", None)
         moments = (
             frame[dates[0]].cast(polars.Datetime("ns"))
@@ -194,7 +203,7 @@ def _from_polars(name: str, frame: Any) -> Any:
     return _table(values, frame.height, Labels(index, title, zone, names))
 
 
-def _from_xarray(name: str, data: Any) -> Any:
+def _from_xarray(name: str, data: Frame) -> Frame:
     import xarray
 
     if isinstance(data, xarray.Dataset):
@@ -233,7 +242,7 @@ def _from_xarray(name: str, data: Any) -> Any:
     return _table(values, data.sizes[axis], Labels(index, str(axis), None, names))
 
 
-def _time_axis(name: str, data: Any) -> Any:
+def _time_axis(name: str, data: "xarray.DataArray") -> Hashable:
     """The dimension of time: the one with dates, else the one called so, else the first."""
     if not 1 <= data.ndim <= 2:
         raise ValueError(f"{name} must have one or two dimensions, got {data.dims}")

@@ -2,12 +2,12 @@
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from .. import _results
 from .buckets import Stack, axes_of, member, stack, stack_lengths
@@ -51,7 +51,7 @@ class Part(NamedTuple):
         trace = jax.tree.map(lambda a: a[place], self.trace)
         return series, self.model.cut(trace, num)
 
-    def over_all(self, fn: Callable[[Series, Trace], Any]) -> Any:
+    def over_all(self, fn: Callable[[Series, Trace], PyTree]) -> PyTree:
         """fn of all of them, with a leading axis."""
         if self.stacked:
             return jax.vmap(fn, (axes_of(self.series), 0))(self.series, self.trace)

@@ -63,7 +63,7 @@ class _Program:
 class _Form:
     """How to put the arrays of a value together again."""
 
-    def __init__(self, tree: Any, static: PyTree):
+    def __init__(self, tree: Hashable, static: PyTree):
         self.tree, self.static = tree, static
         self.hash = hash((tree, tuple(jax.tree.leaves(static))))
 

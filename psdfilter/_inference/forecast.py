@@ -1,7 +1,6 @@
 """The laws of states and observations after the data."""
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,7 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._checks import Numbers, as_count, is_concrete
 from .._density.psd import AbstractDensity
-from .._frames.table import bare_inputs
+from .._frames.table import Times, bare_inputs
 from .._statespace.functions import Row
 from .._statespace.model import Inputs
 from .ability import Ability
@@ -75,7 +74,7 @@ def forecast(
     steps: int,
     *,
     inputs: Inputs = None,
-    times: Any = None,
+    times: Times = None,
 ) -> Forecast:
     """The laws of x (and, by `.observations`, of y) 1 ... `steps` transitions after the data.
 
@@ -123,7 +122,7 @@ def forecast(
     )
 
 
-def _rows_ahead(post: Posterior, num: int, inputs: Inputs, times: Any) -> Inputs:
+def _rows_ahead(post: Posterior, num: int, inputs: Inputs, times: Times) -> Inputs:
     """What belongs to the steps to come: times, and the last observation for the first of them."""
     seen = post.series.rows
     if not isinstance(seen, Row):
@@ -142,7 +141,7 @@ def _rows_ahead(post: Posterior, num: int, inputs: Inputs, times: Any) -> Inputs
 
 
 def _times_ahead(
-    post: Posterior, seen: Row, num: int, times: Any
+    post: Posterior, seen: Row, num: int, times: Times
 ) -> tuple[Array | None, Float[Array, " k"]]:
     """Real times and their differences."""
     if seen.time is None:

@@ -1,14 +1,14 @@
 """The filters of many series, as one result: what a Posterior answers, with an axis of series."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.errors import ConcretizationTypeError, TracerArrayConversionError
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 
 from .._checks import Numbers, as_count, as_key
 from .._density.psd import AbstractDensity
@@ -16,10 +16,15 @@ from .batch import Part, in_rows, judge
 from .certificate.certificate import Certificate
 from .laws import central_levels, checked_index
 from .model import AbstractModel
-from .posterior import Posterior
+from .posterior import Observations, Posterior
 from .registry import as_model
 
+if TYPE_CHECKING:
+    import xarray
+
 _Untraceable = (ConcretizationTypeError, TracerArrayConversionError, ValueError)
+
+T = TypeVar("T")
 
 
 class PosteriorBatch(eqx.Module):
@@ -66,7 +71,9 @@ class PosteriorBatch(eqx.Module):
         """The learned model; single series may have been filtered by a finer one."""
         return self.own
 
-    def _rows(self, fn: Callable[[Posterior], Any], fill: float = np.nan, axis: int = 0) -> Array:
+    def _rows(
+        self, fn: Callable[[Posterior], ArrayLike], fill: float = np.nan, axis: int = 0
+    ) -> Array:
         """fn of all posteriors, whose axis `axis` is time, filled up past the ends."""
         values = []
         for part in self.parts:
@@ -74,7 +81,7 @@ class PosteriorBatch(eqx.Module):
             values.append(np.moveaxis(np.asarray(out), axis + 1, 1))
         return jnp.asarray(np.moveaxis(in_rows(self.parts, values, len(self), fill), 1, axis + 1))
 
-    def _of_part(self, part: Part, fn: Callable[[Posterior], Any]) -> Any:
+    def _of_part(self, part: Part, fn: Callable[[Posterior], ArrayLike]) -> ArrayLike:
         try:
             return part.over_all(lambda series, trace: fn(Posterior(part.model, series, trace)))
         except _Untraceable:
@@ -93,7 +100,7 @@ class PosteriorBatch(eqx.Module):
                 row[: len(one)] = one
         return out
 
-    def _single(self, fn: Callable[[Posterior], Any], t: int) -> list[Any]:
+    def _single(self, fn: Callable[[Posterior], T], t: int) -> list[T | None]:
         """fn of all posteriors that have an index t, None for the others."""
         index = checked_index("t", t, int(np.max(self.lengths)))
         return [fn(self[i]) if index < n else None for i, n in enumerate(self.lengths)]
@@ -210,7 +217,7 @@ class PosteriorBatch(eqx.Module):
         return self._single(lambda post: post.mode(t), t)
 
     @property
-    def predicted_observations(self) -> list[Any]:
+    def predicted_observations(self) -> list[Observations]:
         """The laws of y_t given y before t, of every series."""
         return [post.predicted_observations for post in self]
 
@@ -273,7 +280,7 @@ class PosteriorBatch(eqx.Module):
             "largest_error_estimate": float(jnp.max(self.error_estimate)),
         }
 
-    def to_xarray(self, quantiles: Sequence[float] = (0.05, 0.5, 0.95)) -> Any:
+    def to_xarray(self, quantiles: Sequence[float] = (0.05, 0.5, 0.95)) -> "xarray.Dataset":
         """Means, deviations and quantiles as an xarray Dataset over (series, time, state)."""
         try:
             import xarray
@@ -281,7 +288,7 @@ class PosteriorBatch(eqx.Module):
             raise ImportError("to_xarray needs xarray: pip install 'psdfilter[frames]'") from error
         mean, covariance = np.asarray(self.mean), np.asarray(self.covariance)
         rows = ("series", "time", "state")
-        fields: dict[str, Any] = {
+        fields: dict[str, object] = {
             "mean": (rows, mean),
             "sd": (rows, np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1))),
             "log_likelihoods": (rows[:2], np.asarray(self.log_likelihoods)),
@@ -289,7 +296,7 @@ class PosteriorBatch(eqx.Module):
             "code": (rows[:1], np.asarray(self.code)),
             "error_estimate": (rows[:1], np.asarray(self.error_estimate)),
         }
-        coordinates: dict[str, Any] = {
+        coordinates: dict[str, object] = {
             "series": np.arange(len(self)),
             "state": np.arange(mean.shape[2]),
         }

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -25,6 +25,12 @@ from .gridded import marginal_densities
 from .laws import AbstractLaws, central_levels, checked_index, quantiles_of
 from .peaks import levels_of_axis, peaks
 from .trace import Moments
+
+if TYPE_CHECKING:
+    import arviz
+    import pandas
+    import polars
+    import xarray
 
 # Of tables, unless others are wanted.
 LEVELS = (0.05, 0.5, 0.95)
@@ -156,7 +162,7 @@ class AbstractResult(eqx.Module):
 
     def to_pandas(
         self, quantiles: Sequence[float] = LEVELS, *, names: Sequence[str] | None = None
-    ) -> Any:
+    ) -> "pandas.DataFrame":
         """A pandas DataFrame with one row for each time.
 
         Columns are `x0_mean`, `x0_sd`, `x0_q0.05`, ... of every coordinate, and what else is known
@@ -171,7 +177,7 @@ class AbstractResult(eqx.Module):
 
     def to_polars(
         self, quantiles: Sequence[float] = LEVELS, *, names: Sequence[str] | None = None
-    ) -> Any:
+    ) -> "polars.DataFrame":
         """A polars DataFrame, with the columns of `to_pandas`; times are in the first."""
         return to_polars(self._columns(quantiles, names), np.asarray(self.times), self.labels)
 
@@ -190,7 +196,7 @@ class AbstractResult(eqx.Module):
         *,
         names: Sequence[str] | None = None,
         grid: int | None = None,
-    ) -> Any:
+    ) -> "xarray.Dataset":
         """Mean, standard deviation, covariance and quantiles as an xarray Dataset.
 
         Coordinates are `time` (the index of the observations if they came in a data frame, else
@@ -207,13 +213,13 @@ class AbstractResult(eqx.Module):
         mean, covariance = np.asarray(self.mean), np.asarray(self.covariance)
         names = self.given_names if names is None else names
         numbers = np.arange(mean.shape[1]) if names is None else state_names(names, mean.shape[1])
-        fields: dict[str, Any] = {
+        fields: dict[str, object] = {
             "mean": (("time", "state"), mean),
             "sd": (("time", "state"), _deviations(covariance)),
             "covariance": (("time", "state", "other_state"), covariance),
         }
         times, zone = time_coordinates(np.asarray(self.times), self.labels)
-        coordinates: dict[str, Any] = {**times, "state": numbers, "other_state": numbers}
+        coordinates: dict[str, object] = {**times, "state": numbers, "other_state": numbers}
         if len(quantiles):
             values = np.asarray(self.quantile(list(quantiles)))
             fields["quantiles"] = (("quantile", "time", "state"), values)
@@ -226,7 +232,9 @@ class AbstractResult(eqx.Module):
             coordinates["x"] = (("state", "point"), points)
         return xarray.Dataset(fields, coords=coordinates, attrs={**self.facts, **zone})
 
-    def to_arviz(self, *, key: PRNGKeyArray, num: int, names: Sequence[str] | None = None) -> Any:
+    def to_arviz(
+        self, *, key: PRNGKeyArray, num: int, names: Sequence[str] | None = None
+    ) -> "arviz.InferenceData":
         """Draws, as ArviZ data: `x` with the dimensions chain (one), draw, time and state.
 
         Draws of a smoother are paths, those of other results independent from time to time.

@@ -11,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Int
 from .. import _results
 from .._checks import Numbers, is_concrete
 from .._frames.labels import Labels
-from .._frames.table import Frame, as_table, labels_of
+from .._frames.table import Frame, Times, as_table, labels_of
 from .._statespace.model import Inputs
 from .ability import Ability
 from .batch import run_batch
@@ -30,11 +30,11 @@ _FATAL = (_results.NO_MASS, _results.BAD_OBSERVATION, _results.SINGULAR)
 @overload
 def run_filter(
     model: AbstractModel,
-    ys: list[Any] | tuple[Any, ...],
+    ys: list[Frame] | tuple[Frame, ...],
     *,
     first: str = "predict",
     inputs: Inputs = None,
-    times: Any = None,
+    times: Times = None,
     keep: str = "densities",
     throw: bool = True,
 ) -> Any: ...
@@ -45,7 +45,7 @@ def run_filter(
     *,
     first: str = "predict",
     inputs: Inputs = None,
-    times: Any = None,
+    times: Times = None,
     keep: str = "densities",
     throw: bool = True,
 ) -> Posterior: ...
@@ -55,7 +55,7 @@ def run_filter(
     *,
     first: str = "predict",
     inputs: Inputs = None,
-    times: Any = None,
+    times: Times = None,
     keep: str = "densities",
     throw: bool = True,
 ) -> Posterior | PosteriorBatch:
@@ -90,7 +90,7 @@ def run_filter(
 
 
 def series_for(
-    model: AbstractModel, ys: Numbers | Frame, first: str, inputs: Inputs, times: Any
+    model: AbstractModel, ys: Numbers | Frame, first: str, inputs: Inputs, times: Times
 ) -> Series:
     """The series, checked, if the model can take it."""
     known = as_model(model)
@@ -121,7 +121,7 @@ class Named(NamedTuple):
 NAMELESS = Named()
 
 
-def named(model: AbstractModel, ys: Any, times: Any) -> Named:
+def named(model: AbstractModel, ys: Frame, times: Times) -> Named:
     """What the data are called; real times may be those of a data frame."""
     labels = labels_of(ys)
     if times is None and labels is not None and "dt" in as_model(model).asked.names:

@@ -7,7 +7,6 @@ summed one by one. No box is asked for; the mass that is found says how well it 
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -257,7 +256,9 @@ def scalar_laws(
         drawn = np.asarray(_drawn(ssm, jnp.asarray(_some(law, _DRAWS)), steps[k], row))[:, 0]
         nodes = jnp.asarray(law[0]), jnp.asarray(law[1])
 
-        def density(ys: np.ndarray, at: Any = (nodes, steps[k], row)) -> np.ndarray:
+        def density(
+            ys: np.ndarray, at: tuple[tuple[Array, Array], Array, Inputs] = (nodes, steps[k], row)
+        ) -> np.ndarray:
             values = _mixture(ssm, at[0], jnp.asarray(ys), at[1], at[2])
             return np.nan_to_num(np.asarray(values), nan=0.0, posinf=0.0)
 

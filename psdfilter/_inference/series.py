@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, ArrayLike, Float, Int
 
 from .._checks import Numbers, is_concrete, require_x64
-from .._frames.table import Frame, bare, bare_inputs
+from .._frames.table import Frame, Times, bare, bare_inputs
 from .._statespace.functions import Row, wanted_by
 from .._statespace.model import Inputs, StateSpaceModel
 from .times import counted_clock, real_clock
@@ -75,7 +75,7 @@ def as_series(
     *,
     first: str = "predict",
     inputs: Inputs = None,
-    times: Any = None,
+    times: Times = None,
     asked: Asked = NOTHING,
 ) -> Series:
     """Checked and shaped; `num_observed` is the number of coordinates of y, if the model says."""
@@ -179,7 +179,7 @@ def _last_ys(
     return jnp.where(jnp.isnan(last), 0.0, last)
 
 
-def are_several(ys: Any) -> bool:
+def are_several(ys: Frame) -> bool:
     """Whether ys stands for several series: a list of arrays with a time axis, or (S, T, p).
 
     A list of numbers, of lists of numbers or of arrays of shape (1,) is one series, as it is for
@@ -210,7 +210,7 @@ def are_several(ys: Any) -> bool:
     return False
 
 
-def each_of(ys: Any, inputs: Any, times: Any) -> list[tuple[Any, Any, Any]]:
+def each_of(ys: Frame, inputs: Inputs, times: Times) -> list[tuple[Frame, Inputs, Times]]:
     """ys, inputs and times of every one of several series."""
     for name, value in (("inputs", inputs), ("times", times)):
         if value is not None and not (isinstance(value, list | tuple) and len(value) == len(ys)):
@@ -225,7 +225,7 @@ def _table(ys: Numbers) -> np.ndarray:
     except ValueError as error:
         if not isinstance(ys, list | tuple):
             raise
-        entries = cast(Sequence[Any], ys)
+        entries = cast(Sequence[ArrayLike], ys)
         shapes = sorted({np.shape(y) for y in entries})
         if len(shapes) == 1:
             raise

@@ -1,11 +1,9 @@
 """The smoother of whole series."""
 
-from typing import Any
-
 import numpy as np
 
 from .._checks import Numbers, as_count, is_concrete
-from .._frames.table import Frame, as_table
+from .._frames.table import Frame, Times, as_table
 from .._statespace.model import Inputs
 from .ability import Ability
 from .model import AbstractModel
@@ -21,7 +19,7 @@ def run_smoother(
     *,
     first: str = "predict",
     inputs: Inputs = None,
-    times: Any = None,
+    times: Times = None,
     lag: int | None = None,
     keep: str = "densities",
     throw: bool = True,

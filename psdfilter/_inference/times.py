@@ -1,6 +1,6 @@
 """Times as users have them: transitions that are counted, real numbers, or dates."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._checks import Numbers, is_concrete
+from .._frames.table import Times
 from .._statespace.functions import Inputs, Row
 
 # Dates are kept to the microsecond: float64 counts those of 285 years exactly.
@@ -32,7 +33,7 @@ class Clock(NamedTuple):
     dt: Float[Array, " t"]
 
 
-def is_dates(times: Any) -> bool:
+def is_dates(times: Times) -> bool:
     """Whether times are dates of NumPy, pandas or the standard library."""
     if times is None or isinstance(times, jax.Array):
         return False
@@ -43,7 +44,7 @@ def is_dates(times: Any) -> bool:
     return bool(entries) and (isinstance(entries[0], np.datetime64) or hasattr(entries[0], "year"))
 
 
-def _as_dates(times: Any) -> np.ndarray:
+def _as_dates(times: Times) -> np.ndarray:
     """datetime64 in microseconds, checked."""
     first = next(iter(times))
     kind = getattr(times, "dtype", None)
@@ -74,12 +75,12 @@ def _as_dates(times: Any) -> np.ndarray:
     return dates
 
 
-def origin_of(times: Any) -> str | None:
+def origin_of(times: Times) -> str | None:
     """The first date, from which days are counted; None for numbers."""
     return str(_as_dates(times)[0]) if is_dates(times) else None
 
 
-def days_since(origin: str, times: Any) -> Float[np.ndarray, " t"]:
+def days_since(origin: str, times: Times) -> Float[np.ndarray, " t"]:
     """Dates in days after another date."""
     return (_as_dates(times) - np.datetime64(origin, "us")) / _DAY
 
@@ -118,7 +119,7 @@ def counted_clock(num: int, times: Numbers) -> tuple[Int[Array, " t"], Int[Array
     return steps, jnp.diff(steps, prepend=jnp.zeros(1, int))
 
 
-def real_clock(num: int, times: Any) -> Clock:
+def real_clock(num: int, times: Times) -> Clock:
     """Real times of a model whose transitions take the time between them."""
     if is_dates(times):
         dates = _as_dates(times)
@@ -140,7 +141,7 @@ def real_clock(num: int, times: Any) -> Clock:
     return Clock(jnp.asarray(np.cumsum(hops)), jnp.asarray(hops), time, dt)
 
 
-def _shaped(num: int, times: Any) -> Array:
+def _shaped(num: int, times: Times) -> Array:
     try:
         array = times if isinstance(times, jax.Array) else jnp.asarray(_numbers(times))
     except (TypeError, ValueError) as error:
@@ -153,7 +154,7 @@ def _shaped(num: int, times: Any) -> Array:
     return array
 
 
-def _numbers(times: Any) -> np.ndarray:
+def _numbers(times: Times) -> np.ndarray:
     array = np.asarray(times)
     if array.dtype.kind not in "iufb":
         raise TypeError("no numbers")

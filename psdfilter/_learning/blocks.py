@@ -1,12 +1,14 @@
 """Training data read in blocks, from memory, from disk or from a function that yields them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from jaxtyping import ArrayLike
 
 Block = tuple[np.ndarray, np.ndarray]
+# Arrays, or a function that yields pairs of arrays.
+Points = ArrayLike | Callable[[], Iterable[object]]
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class BlockSource:
         return np.concatenate(xs), np.concatenate(ys)
 
 
-def as_block_source(points: Any, targets: Any, dim: int, rows: int) -> BlockSource:
+def as_block_source(points: Points, targets: ArrayLike | None, dim: int, rows: int) -> BlockSource:
     """Checked source of pairs: two arrays, or a function yielding pairs of arrays."""
     if callable(points):
         if targets is not None:
@@ -67,7 +69,9 @@ def as_block_source(points: Any, targets: Any, dim: int, rows: int) -> BlockSour
     return BlockSource(count, dim, opened)
 
 
-def _slicing(points: Any, targets: Any, dim: int) -> Callable[[int], Iterator[Block]]:
+def _slicing(
+    points: ArrayLike, targets: ArrayLike | None, dim: int
+) -> Callable[[int], Iterator[Block]]:
     # A memmap stays one under asanyarray, so that only slices of it ever reach memory.
     x, y = np.asanyarray(points), np.asanyarray(targets)
     if x.ndim != 2 or x.shape[1] != dim:
@@ -86,7 +90,7 @@ def _slicing(points: Any, targets: Any, dim: int) -> Callable[[int], Iterator[Bl
     return opened
 
 
-def _yielding(make: Callable[[], Any], dim: int) -> Callable[[int], Iterator[Block]]:
+def _yielding(make: Callable[[], Iterable[object]], dim: int) -> Callable[[int], Iterator[Block]]:
     def checked() -> Iterator[Block]:
         for number, pair in enumerate(make()):
             if not (isinstance(pair, tuple | list) and len(pair) == 2):

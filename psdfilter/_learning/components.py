@@ -14,7 +14,7 @@ Derivatives, with e_j = exp(-|w_j|^2):
 """
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -175,14 +175,19 @@ _NORMAL = lx.Normal(lx.Cholesky())
 
 
 @eqx.filter_jit
-def _init(solver: Any, fn: Residuals, theta: Array, data: Data) -> PyTree:
+def _init(solver: optx.AbstractIterativeSolver, fn: Residuals, theta: Array, data: Data) -> PyTree:
     value, _ = jax.eval_shape(fn, theta, data)
     return solver.init(fn, theta, data, {}, value, None, frozenset())
 
 
 @eqx.filter_jit
 def _advance(
-    solver: Any, fn: Residuals, theta: Array, data: Data, state: PyTree, num_steps: Int[Array, ""]
+    solver: optx.AbstractIterativeSolver,
+    fn: Residuals,
+    theta: Array,
+    data: Data,
+    state: PyTree,
+    num_steps: Int[Array, ""],
 ) -> tuple[Array, PyTree, Int[Array, ""], Bool[Array, ""]]:
     arrays, rest = eqx.partition(state, eqx.is_array)
 

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 from scipy.spatial.distance import cdist
 
-from .._checks import as_count, as_key
+from .._checks import Numbers, as_count, as_key
 from .._density.anchors import TensorGrid, as_anchors, dimension, expand, num_points
 from .._density.box import Box
 from .._density.psd import GaussianPSD, as_precision
@@ -54,7 +53,7 @@ class Design:
 
 def fit_given(
     root_fn: RootFunction, box: Box, design: Design, budget: Budget
-) -> tuple[GaussianPSD, FitReport, Any]:
+) -> tuple[GaussianPSD, FitReport, Array | TensorGrid]:
     """Model, report and training points for the user's own design, measured on held-out points."""
     start = perf_counter()
     land = survey(root_fn)
@@ -280,7 +279,9 @@ def _to_user(points: Array | TensorGrid, box: Box) -> Array | TensorGrid:
     return jnp.asarray(center + half * np.asarray(points))
 
 
-def to_unit(name: str, points: Any, box: Box) -> Array | TensorGrid | str | None:
+def to_unit(
+    name: str, points: Numbers | TensorGrid | None, box: Box
+) -> Array | TensorGrid | str | None:
     """The user's points in unit coordinates; names and None pass through."""
     if points is None or isinstance(points, str):
         return points

@@ -21,8 +21,6 @@ be a callback into Python.
 
 import math
 import time
-from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -35,7 +33,7 @@ from scipy.spatial.distance import cdist
 from .._checks import as_count, require_x64
 from .._density.anchors import TensorGrid, as_anchors, dimension, expand
 from .._density.psd import GaussianPSD, as_precision
-from .blocks import BlockSource, as_block_source
+from .blocks import BlockSource, Points, as_block_source
 from .progress import Bar
 from .table import AbstractReport
 
@@ -88,7 +86,7 @@ class NystromFit(eqx.Module):
 
 
 def nystrom_ridge(
-    points: ArrayLike | Callable[[], Any],
+    points: Points,
     targets: ArrayLike | None,
     anchors: ArrayLike | TensorGrid,
     precision: ArrayLike,

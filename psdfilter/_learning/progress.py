@@ -2,7 +2,10 @@
 
 import sys
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 
 class Bar:
@@ -12,29 +15,30 @@ class Bar:
         """`wanted`: True, False, or None for "if the standard error is a terminal"."""
         self._description = description
         self._wanted = sys.stderr.isatty() if wanted is None else wanted
-        self._progress: Any = None
-        self._task: Any = None
+        self._shown: tuple[Progress, TaskID] | None = None
 
     def advance(self, fraction: float) -> None:
         """Move on by a share of the present pass; a full bar starts again."""
         if not self._wanted:
             return
-        if self._progress is None:
+        if self._shown is None:
             from rich.console import Console
             from rich.progress import Progress
 
-            self._progress = Progress(console=Console(stderr=True), transient=True)
-            self._progress.start()
-            self._task = self._progress.add_task(self._description, total=1.0)
-        if self._progress.tasks[0].finished:
-            self._progress.reset(self._task)
-        self._progress.update(self._task, advance=fraction)
+            progress = Progress(console=Console(stderr=True), transient=True)
+            progress.start()
+            self._shown = progress, progress.add_task(self._description, total=1.0)
+        progress, task = self._shown
+        if progress.tasks[0].finished:
+            progress.reset(task)
+        progress.update(task, advance=fraction)
 
     def describe(self, text: str) -> None:
         """Write something else beside the bar, once it is shown."""
         self._description = text
-        if self._progress is not None:
-            self._progress.update(self._task, description=text)
+        if self._shown is not None:
+            progress, task = self._shown
+            progress.update(task, description=text)
 
     def __enter__(self) -> "Bar":
         return self
@@ -46,5 +50,5 @@ class Bar:
         trace: TracebackType | None,
     ) -> None:
         del kind, error, trace
-        if self._progress is not None:
-            self._progress.stop()
+        if self._shown is not None:
+            self._shown[0].stop()

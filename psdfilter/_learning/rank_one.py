@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
@@ -37,7 +36,7 @@ class RankOneFit:
     model: GaussianPSD
     report: FitReport
     points: TensorGrid | Float[Array, "n d"]
-    folds: tuple[Any, ...] | None = None
+    folds: tuple[np.ndarray | None, ...] | None = None
 
     def solver(self) -> TensorRidge:
         """The tensor-grid regression of this fit, for relearning from other values."""
@@ -143,7 +142,7 @@ def fit_tolerance(
     ridge: float | None,
     budget: Budget,
     progress: bool | None,
-) -> tuple[GaussianPSD, FitReport, TensorGrid, tuple[Any, ...]]:
+) -> tuple[GaussianPSD, FitReport, TensorGrid, tuple[np.ndarray | None, ...]]:
     """Model, report, training grid and folds of the smallest grid found for the tolerance."""
     start = perf_counter()
     tol = as_tolerance(1e-3 if tol is None else tol)

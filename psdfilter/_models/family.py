@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._checks import Numbers
-from .._frames.table import Frame, as_table, labels_of
+from .._frames.table import Frame, Times, as_table, labels_of
 from .._inference.forecast import forecast
 from .._inference.learn import learn
 from .._inference.model import AbstractModel
@@ -55,7 +55,7 @@ class AbstractFamily(eqx.Module):
         y: Numbers | Frame,
         *,
         theta0: Theta | None = None,
-        times: Any = None,
+        times: Times = None,
         inputs: Inputs = None,
         **options: Any,
     ) -> "Fitted":
@@ -85,7 +85,7 @@ class AbstractFamily(eqx.Module):
         return Fitted(self, found.theta, data, times, found, inputs, table_of(y, data))
 
     def at(
-        self, y: Numbers | Frame, *, times: Any = None, inputs: Inputs = None, **theta: float
+        self, y: Numbers | Frame, *, times: Times = None, inputs: Inputs = None, **theta: float
     ) -> "Fitted":
         """The family at given parameters with data; what is not given is as a search would start.
 
@@ -103,13 +103,13 @@ class AbstractFamily(eqx.Module):
         return Fitted(self, {**start, **theta}, data, times, None, inputs, table_of(y, data))
 
     def filter(
-        self, y: Numbers | Frame, *, times: Any = None, inputs: Inputs = None, **theta: float
+        self, y: Numbers | Frame, *, times: Times = None, inputs: Inputs = None, **theta: float
     ) -> Posterior:
         """The filter at given parameters."""
         return self.at(y, times=times, inputs=inputs, **theta).filter()
 
     def smooth(
-        self, y: Numbers | Frame, *, times: Any = None, inputs: Inputs = None, **theta: float
+        self, y: Numbers | Frame, *, times: Times = None, inputs: Inputs = None, **theta: float
     ) -> Smoothed:
         """The smoother at given parameters."""
         return self.at(y, times=times, inputs=inputs, **theta).smooth()
@@ -128,10 +128,10 @@ class Fitted(eqx.Module):
     family: AbstractFamily
     theta: Theta
     y: np.ndarray
-    times: Any
+    times: Times
     fitted: Fit | None
     inputs: Inputs = None
-    table: Any = None  # the data as they were given: a frame knows its times and names
+    table: Frame = None  # the data as they were given: a frame knows its times and names
 
     @property
     def ssm(self) -> StateSpaceModel:
@@ -151,7 +151,7 @@ class Fitted(eqx.Module):
         return run_smoother(self.learned(tol), self.table, **self._data)
 
     def forecast(
-        self, steps: int, *, times: Any = None, inputs: Inputs = None, tol: float = 1e-3
+        self, steps: int, *, times: Times = None, inputs: Inputs = None, tol: float = 1e-3
     ) -> Forecast:
         """States, and by `.observations` observations, after the data."""
         post = self.filter(tol)
@@ -191,7 +191,7 @@ def _is_flat(family: AbstractFamily) -> bool:
     return type(family).log_prior is AbstractFamily.log_prior
 
 
-def table_of(y: Any, data: np.ndarray) -> Any:
+def table_of(y: Frame, data: np.ndarray) -> Frame:
     """A data frame as it is, with its index; anything else as a table of numbers."""
     table = as_table("y", y)
     if labels_of(table) is not None:
@@ -214,11 +214,11 @@ def as_data(y: Numbers | Frame) -> np.ndarray:
     return data
 
 
-def as_numbers(values: Any) -> tuple[float, ...]:
+def as_numbers(values: Numbers) -> tuple[float, ...]:
     """A tuple of numbers, which can be compared and hashed."""
     return tuple(float(value) for value in np.atleast_1d(np.asarray(values, dtype=float)))
 
 
-def as_optional_numbers(values: Any) -> tuple[float, ...] | None:
+def as_optional_numbers(values: Numbers | None) -> tuple[float, ...] | None:
     """Likewise, or None."""
     return None if values is None else as_numbers(values)

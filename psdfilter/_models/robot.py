@@ -1,12 +1,13 @@
 """A robot in the plane with a heading, steered by controls and placed by landmarks."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._checks import Numbers
 from .._parameters.theta import Theta
 from .._statespace.adapters import additive_gaussian
 from .._statespace.model import StateSpaceModel
@@ -18,7 +19,7 @@ _SMALL = 1e-4
 _NEAR = 1e-12
 
 
-def as_rows(values: Any) -> tuple[tuple[float, ...], ...]:
+def as_rows(values: Numbers) -> tuple[tuple[float, ...], ...]:
     """Rows of numbers as tuples, which can be compared and hashed."""
     return tuple(as_numbers(row) for row in np.atleast_2d(np.asarray(values, dtype=float)))
 

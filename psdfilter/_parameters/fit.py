@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from scipy.special import ndtri
 
 from .._checks import Numbers, as_count
-from .._frames.table import Frame
+from .._frames.table import Frame, Times
 from .._inference.engine import AbstractEngine
 from .._inference.posterior import Posterior
 from .._learning.progress import Bar
@@ -23,6 +23,9 @@ from .maximize import LogPrior, Objective, Search, maximize
 from .profile import Profile, profile_likelihood
 from .summary import summary_table
 from .theta import Bounds, Coordinates, Theta, as_theta
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 # Searches from where one has ended on a plan that did not agree with the filter.
 _MOST_AGAIN = 2
@@ -135,11 +138,11 @@ def fit(
     tol: float | None = None,
     first: str = "predict",
     inputs: Inputs = None,
-    times: Any = None,
+    times: Times = None,
     engine: str | AbstractEngine = "auto",
     max_steps: int = 200,
     max_plans: int = 12,
-    client: Any = None,
+    client: "Client | None" = None,
     progress: bool | None = None,
 ) -> Fit:
     """The theta that maximises log p(y_1 ... y_T; theta) [+ log p(theta)], with standard errors.

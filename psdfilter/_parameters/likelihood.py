@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from .._checks import Numbers, is_traced
-from .._frames.table import Frame
+from .._frames.table import Frame, Times
 from .._inference.ability import Ability, NotOffered
 from .._inference.engine import AbstractEngine, Task
 from .._inference.learn import choose_engine
@@ -32,6 +32,9 @@ from .pooling import PIECE, PooledCore, hand_out, in_pieces
 from .settings import Settings, as_list
 from .stacking import single_hops, stack_series
 from .theta import Theta, as_theta, names_of
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 # Mean error of a step above which a likelihood says nothing.
 _MAX_MEAN_ERROR = 0.05
@@ -178,10 +181,10 @@ def likelihood(
     tol: float | None = None,
     first: str = "predict",
     inputs: Inputs = None,
-    times: Any = None,
+    times: Times = None,
     cover: Sequence[Theta] = (),
     engine: str | AbstractEngine = "auto",
-    client: Any = None,
+    client: "Client | None" = None,
 ) -> Likelihood:
     """log p(y_1 ... y_T; theta) as a function of theta, differentiable and compiled once.
 

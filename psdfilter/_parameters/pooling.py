@@ -8,7 +8,7 @@ of theta like any other, with derivatives of first and second order.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -23,6 +23,9 @@ from .core import Build, Core
 from .theta import Theta
 from .workers import Bundle, hold, opened
 
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
 # Series of one piece: what a core works on at once.
 PIECE = 128
 
@@ -30,8 +33,8 @@ PIECE = 128
 class Workers(NamedTuple):
     """Pieces that have been handed to a cluster; compared by identity."""
 
-    client: Any
-    pieces: tuple[Any, ...]  # futures of bundles
+    client: "Client"
+    pieces: "tuple[Future, ...]"  # futures of bundles
 
     def __hash__(self) -> int:
         return id(self.client) ^ hash(tuple(id(p) for p in self.pieces))
@@ -107,7 +110,7 @@ def in_pieces(series: Series, piece: int = PIECE) -> Series:
     )
 
 
-def hand_out(client: Any, core: PooledCore) -> PooledCore:
+def hand_out(client: "Client", core: PooledCore) -> PooledCore:
     """The same on the workers of a cluster: each piece goes there once."""
     assert core.series is not None
     num = core.series.ys.shape[0]
@@ -134,7 +137,7 @@ def _hessian(core: Core, theta: Theta) -> Array:
     return jax.jacfwd(jax.grad(lambda z: core.total(back(z))[0]))(flat)
 
 
-def _piece_task(bundle: Bundle, theta: Any, order: int) -> np.ndarray:
+def _piece_task(bundle: Bundle, theta: Theta, order: int) -> np.ndarray:
     """Value and check, gradient or Hessian of one piece, as numbers."""
     core = opened(bundle, most=64)
     theta = jax.tree.map(jnp.asarray, theta)
@@ -149,7 +152,7 @@ def _gather(workers: Workers, theta: Theta, order: int) -> np.ndarray:
     plain = jax.tree.map(np.asarray, theta)
     client = workers.client
     futures = [client.submit(_piece_task, p, plain, order, pure=False) for p in workers.pieces]
-    return np.stack(client.gather(futures))
+    return np.stack(cast(list[np.ndarray], client.gather(futures)))
 
 
 def _on_workers(workers: Workers, theta: Theta) -> tuple[Array, PlanCheck]:
@@ -157,7 +160,7 @@ def _on_workers(workers: Workers, theta: Theta) -> tuple[Array, PlanCheck]:
     size = flat.shape[0]
 
     def called(order: int, z: Array, shape: tuple[int, ...]) -> Array:
-        def host(values: Any) -> np.ndarray:
+        def host(values: Array) -> np.ndarray:
             parts = _gather(workers, back(jnp.asarray(values)), order)
             return _checks_merged(parts) if order == 0 else parts.sum(axis=0)
 

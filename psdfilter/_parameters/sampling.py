@@ -1,7 +1,7 @@
 """For samplers: a log-posterior in coordinates without bounds, and draws in the form of ArviZ."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -13,6 +13,9 @@ from .._checks import Numbers
 from .likelihood import Likelihood
 from .maximize import LogPrior
 from .theta import Bounds, Coordinates, Theta
+
+if TYPE_CHECKING:
+    import arviz
 
 
 class LogPosterior(eqx.Module):
@@ -58,7 +61,7 @@ def log_posterior(
 
 def to_arviz(
     likelihood: Likelihood, draws: Mapping[str, Numbers], *, pointwise: bool = True
-) -> Any:
+) -> "arviz.InferenceData":
     """Draws of theta as ArviZ data, with pointwise log-likelihoods for LOO and WAIC.
 
     Args:

@@ -6,19 +6,20 @@ from typing import Any
 import numpy as np
 
 from .._checks import Numbers
-from .._frames.table import as_tables
+from .._frames.table import Frame, Times, as_tables
 from .._inference.series import Asked, Series, are_several, as_series, each_of
+from .._statespace.functions import Inputs
 
 
 class Settings:
     """What a likelihood was made from, so that it can be made again; compared by identity."""
 
-    def __init__(self, ys: Any, keywords: dict[str, Any], asked: Asked):
+    def __init__(self, ys: Frame, keywords: dict[str, Any], asked: Asked):
         """Keep the arguments of `likelihood`, and what the functions of the model ask for."""
         self.ys, self.keywords, self.asked = as_tables("ys", ys), keywords, asked
         self.several = are_several(self.ys)
 
-    def each(self) -> list[tuple[Any, Any, Any]]:
+    def each(self) -> list[tuple[Frame, Inputs, Times]]:
         """ys, inputs and times of every series."""
         inputs, times = self.keywords["inputs"], self.keywords["times"]
         if not self.several:
@@ -39,7 +40,7 @@ class Settings:
         return sum(int(np.sum(~np.isnan(_two_axes(y)).all(axis=1))) for y, _, _ in self.each())
 
 
-def as_list(ys: Any) -> Any:
+def as_list(ys: Frame) -> Frame:
     """The series of a mapping, whose labels a likelihood has no use for."""
     return list(ys.values()) if isinstance(ys, Mapping) else ys
 

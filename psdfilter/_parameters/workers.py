@@ -5,7 +5,10 @@ import sys
 import warnings
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
 
 # Modules that the command line makes of a user's files: workers cannot import them.
 _USER_FILES = "psdfilter_model_"
@@ -19,7 +22,7 @@ class Bundle:
     digest: str
 
     @staticmethod
-    def of(value: Any) -> "Bundle":
+    def of(value: object) -> "Bundle":
         """Packed; functions of a user's script go by value."""
         import cloudpickle
 
@@ -30,7 +33,7 @@ class Bundle:
         return Bundle(payload, sha256(payload).hexdigest())
 
 
-def hold(client: Any, bundle: Bundle) -> Any:
+def hold(client: "Client", bundle: Bundle) -> "Future":
     """A future of a bundle: sent once, and made again by the scheduler if its worker dies."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that it is large

@@ -12,8 +12,12 @@ from jaxtyping import Array, Float
 
 from .._density.box import Box, as_box
 from .boxes import box_of_paths
+from .distributions import Distribution
 from .matrices import BoxLike
 from .model import StateSpaceModel
+
+# A `particles.state_space_models.StateSpaceModel`, or what has its methods.
+ParticlesModel = Any
 
 # States at which laws are compared, to see what they depend on: exact equality is asked for.
 _PROBES = 64
@@ -24,7 +28,7 @@ _SEED = 20_240_101
 
 
 def from_particles(
-    model: Any,
+    model: ParticlesModel,
     state_box: BoxLike | None = None,
     observation_box: BoxLike | None = None,
     *,
@@ -75,7 +79,7 @@ def from_particles(
 class _Wrapped:
     """The functions of a model on points (n, d)."""
 
-    def __init__(self, model: Any):
+    def __init__(self, model: ParticlesModel):
         self.model = model
         with _seeded(_SEED):
             draws = np.asarray(model.PX0().rvs(size=2))
@@ -165,7 +169,7 @@ class _Wrapped:
             )
 
 
-def _logs(law: Any, points: np.ndarray) -> np.ndarray:
+def _logs(law: Distribution, points: np.ndarray) -> np.ndarray:
     with np.errstate(divide="ignore"):
         return np.asarray(law.logpdf(points), dtype=float)
 

@@ -6,7 +6,6 @@ have a pole, at a wall are smooth and light-tailed there.
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -286,7 +285,7 @@ _WORDS: dict[str, Callable[[], AbstractAxis]] = {
 }
 
 
-def as_axis(support: Any) -> AbstractAxis:
+def as_axis(support: object) -> AbstractAxis:
     """A word, a pair (lower, upper) with None for no wall, or a bijection."""
     if isinstance(support, AbstractAxis):
         return support
@@ -299,8 +298,8 @@ def as_axis(support: Any) -> AbstractAxis:
         return _WORDS[support]()
     if isinstance(support, tuple | list) and len(support) == 2:
         return _between(*support)
-    forward: Any = getattr(support, "forward", None)
-    inverse: Any = getattr(support, "inverse", None)
+    forward: Callable[..., Array] | None = getattr(support, "forward", None)
+    inverse: Callable[..., Array] | None = getattr(support, "inverse", None)
     if callable(forward) and callable(inverse):
         return _own(forward, inverse)
     raise ValueError(
@@ -309,7 +308,7 @@ def as_axis(support: Any) -> AbstractAxis:
     )
 
 
-def as_support(support: Any) -> Coordinates | None:
+def as_support(support: object) -> Coordinates | None:
     """One support for all axes, or a list with one for each; None if nothing is said."""
     if support is None or isinstance(support, Coordinates):
         return support
@@ -319,7 +318,7 @@ def as_support(support: Any) -> Coordinates | None:
     return Coordinates((as_axis(support),))
 
 
-def _is_bound(pair: tuple[Any, Any]) -> bool:
+def _is_bound(pair: tuple[object, ...]) -> bool:
     """Whether a pair is (lower, upper), rather than the supports of two axes."""
     return all(one is None or isinstance(one, int | float | np.number | Array) for one in pair)
 
@@ -346,7 +345,7 @@ def _is(value: Numbers, number: float) -> bool:
     return isinstance(value, float | int) and float(value) == number
 
 
-def _own(forward: Any, inverse: Any) -> Own:
+def _own(forward: Callable[..., Array], inverse: Callable[..., Array]) -> Own:
     """Checked at a few points: increasing, and the inverse of one another."""
     z = jnp.linspace(-2.0, 2.0, 9)
     try:

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 
 from .._checks import Numbers, is_concrete, require_x64
 from .coordinates import Coordinates, as_support
-from .distributions import LawPrior, LawPriorSampler, check_distribution, size_of_law
+from .distributions import Distribution, LawPrior, LawPriorSampler, check_distribution, size_of_law
 from .functions import (
     AbstractFunction,
     GaussianPrior,
@@ -177,11 +177,11 @@ def diffusion(
     *,
     m0: Numbers | None = None,
     P0: Numbers | None = None,
-    prior: Any = None,
+    prior: Distribution = None,
     h: Callable[..., Numbers] | None = None,
     R: Numbers | None = None,
     log_observation: Callable[..., Numbers] | None = None,
-    support: Any = None,
+    support: object = None,
     step: float | None = None,
     inputs: Inputs = None,
 ) -> StateSpaceModel:
@@ -242,7 +242,7 @@ def diffusion(
 
 
 def _start(
-    prior: Any, m0: Numbers | None, P0: Numbers | None
+    prior: Distribution, m0: Numbers | None, P0: Numbers | None
 ) -> tuple[AbstractFunction, AbstractFunction, int]:
     """log p_0, draws of it, and the dimension."""
     if prior is not None:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._checks import is_concrete
+from .._checks import Numbers, is_concrete
 from .coordinates import AbstractAxis, Coordinates, Real, as_axis
 from .functions import AbstractFunction, Inputs, Keywords, Time, call
 
@@ -147,7 +147,7 @@ def support_of(name: str, law: Distribution) -> Support:
     return Support(tuple(as_axis((a, b)) for a, b in pairs), discrete)
 
 
-def _each(bound: Any, dim: int) -> list[Array]:
+def _each(bound: Numbers, dim: int) -> list[Array]:
     array = jnp.broadcast_to(jnp.asarray(bound, dtype=jnp.float64).reshape(-1), (dim,))
     return [array[i] for i in range(dim)]
 

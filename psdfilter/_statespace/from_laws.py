@@ -65,7 +65,7 @@ class Gaussian(NamedTuple):
     P0: Array
 
 
-def parts_of(given: Given, support: Any) -> Made:
+def parts_of(given: Given, support: object) -> Made:
     """Functions, coordinates and the box of simulated states."""
     require_x64()
     check_distribution("prior", given.prior)
@@ -148,7 +148,7 @@ def _law_at(name: str, fn: AbstractFunction, x: Array, row: Row) -> Distribution
 
 
 def _coordinates(
-    support: Any, prior: Distribution, moved: Distribution, dim: int
+    support: object, prior: Distribution, moved: Distribution, dim: int
 ) -> Coordinates | None:
     """Those that were asked for, or the supports of both laws joined."""
     if support is not None:

@@ -77,5 +77,5 @@ def _depends(jaxpr: Any) -> bool:
     return any(_is_variable(v) and v in reached for v in jaxpr.outvars)
 
 
-def _is_variable(value: Any) -> bool:
+def _is_variable(value: object) -> bool:
     return not hasattr(value, "val")  # a literal number has one

@@ -7,7 +7,7 @@ numbers taken out they are one program, which is compiled once for all theta.
 import types
 from collections.abc import Hashable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -30,7 +30,7 @@ class _Numbers(NamedTuple):
     """Stands for some of the numbers, and how they were put together."""
 
     place: slice
-    tree: Any
+    tree: PyTree
 
 
 class Template:
@@ -66,7 +66,7 @@ class Template:
         return made
 
 
-def _take(value: Any, numbers: list[Array], above: tuple[object, ...]) -> Any:
+def _take(value: PyTree, numbers: list[Array], above: tuple[object, ...]) -> PyTree:
     if _is_number(value):
         leaves, tree = jax.tree.flatten(value)
         numbers += [jnp.asarray(leaf) for leaf in leaves]
@@ -76,7 +76,7 @@ def _take(value: Any, numbers: list[Array], above: tuple[object, ...]) -> Any:
     return value
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     """Real numbers, arrays of them, and containers of nothing else; whole numbers may be sizes."""
     if isinstance(value, tuple | list | dict):
         parts = list(value.values() if isinstance(value, dict) else value)
@@ -86,13 +86,13 @@ def _is_number(value: Any) -> bool:
     return type(value) is float
 
 
-def _key(part: Any, above: tuple[object, ...]) -> Hashable:
+def _key(part: PyTree, above: tuple[object, ...]) -> Hashable:
     if isinstance(part, _Numbers):
         return "numbers", part.tree
     return part if isinstance(part, Template) else key_of(part, above)
 
 
-def _fill(part: Any, numbers: tuple[Array, ...]) -> Any:
+def _fill(part: PyTree, numbers: tuple[Array, ...]) -> PyTree:
     if isinstance(part, _Numbers):
         return jax.tree.unflatten(part.tree, numbers[part.place])
     return part.filled(numbers) if isinstance(part, Template) else part
@@ -147,7 +147,7 @@ def hoisted(ssm: StateSpaceModel, inputs: Inputs = None) -> StateSpaceModel:
     if ssm.vectorized or ssm.regimes is not None or is_traced(ssm):
         return ssm
 
-    def one(part: Any) -> Any:
+    def one(part: PyTree) -> PyTree:
         return _hoisted(part) if isinstance(part, Plain) else part
 
     out = jax.tree.map(one, ssm, is_leaf=_is_plain)

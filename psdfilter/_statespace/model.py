@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from .._checks import Numbers
 from .._density.box import Box, as_box
 from .coordinates import AbstractAxis, Coordinates, Real, as_support
+from .distributions import Distribution
 from .from_laws import Given, parts_of
 from .functions import (
     AbstractFunction,
@@ -182,13 +183,13 @@ class StateSpaceModel(eqx.Module):
 
     @staticmethod
     def from_distributions(
-        prior: Any,
-        transition: Callable[..., Any],
-        observation: Callable[..., Any],
+        prior: Distribution,
+        transition: Callable[..., Distribution],
+        observation: Callable[..., Distribution],
         *,
         state_box: Box | tuple[Numbers, Numbers] | None = None,
         observation_box: Box | tuple[Numbers, Numbers] | None = None,
-        support: Any = None,
+        support: object = None,
         inputs: Inputs = None,
         dt: float = 1.0,
         first_y: Numbers | None = None,

@@ -1,6 +1,7 @@
 """Sensors that take `u`, the state before: log G(x, y, u), and draws of such y."""
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 from jaxtyping import Array
@@ -52,7 +53,7 @@ def as_sensor_function(fn: Any) -> Any:
     return SensorOfPair(found) if own and _takes_u(fn, 2) else found
 
 
-def refuse_state_before(name: str, fn: Any) -> None:
+def refuse_state_before(name: str, fn: Callable[..., object]) -> None:
     """Maps and laws of y are functions of the present state; only densities may take `u`."""
     if _takes_u(fn, 1):
         raise ValueError(
@@ -61,7 +62,7 @@ def refuse_state_before(name: str, fn: Any) -> None:
         )
 
 
-def _takes_u(fn: Any, arguments: int) -> bool:
+def _takes_u(fn: Callable[..., object], arguments: int) -> bool:
     """Whether `u` comes beside these arguments; among them it is a name for the state."""
     own = fn.fn if isinstance(fn, Plain) else fn
     try:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._checks import Numbers, as_floats
+from .._checks import as_floats
 from .functions import (
     AbstractFunction,
     Inputs,
@@ -196,7 +196,7 @@ def as_varying(name: str, value: Any, shape: tuple[int, ...]) -> AbstractFunctio
     return Fixed(shaped(name, array, shape))
 
 
-def _named(name: str, fn: Callable[..., Any]) -> AbstractFunction:
+def _named(name: str, fn: Callable[..., object]) -> AbstractFunction:
     """A function of one unnamed argument is one of dt."""
     known = signature_keywords(fn).names
     if known:
@@ -212,10 +212,10 @@ def _named(name: str, fn: Callable[..., Any]) -> AbstractFunction:
 class _OfTime:
     """dt as a keyword, for a function that calls it otherwise; equal to another of that one."""
 
-    def __init__(self, fn: Callable[..., Numbers]):
+    def __init__(self, fn: Callable[..., object]):
         self.fn = fn
 
-    def __call__(self, *, dt: Array) -> Numbers:
+    def __call__(self, *, dt: Array) -> object:
         return self.fn(dt)
 
     def __hash__(self) -> int:

@@ -9,17 +9,20 @@ from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from .._inference.learn import learn
 from .._inference.model import AbstractModel
+from .._models.family import AbstractFamily
+from .._parameters.maximize import LogPrior
 from .._statespace.model import StateSpaceModel
 from ..io import load
 from ..systems import ALL, System
 from ._errors import ModelError, place_in
 
+T = TypeVar("T")
 Build = Callable[[dict[str, Any]], StateSpaceModel]
 
 
@@ -47,7 +50,7 @@ class Named:
     learned: AbstractModel | None = None
     text: str | None = None
     first: str | None = None
-    log_prior: Callable[[Any], Any] | None = None
+    log_prior: LogPrior = None
 
     def state_space(self, values: Mapping[str, float]) -> StateSpaceModel:
         """The state-space model, with some parameters set."""
@@ -96,9 +99,9 @@ _FAMILIES = {
 }
 
 
-def families() -> dict[str, tuple[str, Any]]:
+def families() -> dict[str, tuple[str, AbstractFamily | System]]:
     """Ready-made models by name, with a line about each: families if there are any, and systems."""
-    found: dict[str, tuple[str, Any]] = {}
+    found: dict[str, tuple[str, AbstractFamily | System]] = {}
     try:
         models = import_module("psdfilter.models")
     except ModuleNotFoundError:
@@ -139,7 +142,7 @@ def find_model(text: str, functions: str | None = None, ys: np.ndarray | None = 
     return _of_family(text, family, ys)
 
 
-def _of_family(name: str, family: Any, ys: np.ndarray | None) -> Named:
+def _of_family(name: str, family: AbstractFamily, ys: np.ndarray | None) -> Named:
     """A family of `psdfilter.models`, which looks at the data before it starts."""
     if ys is None:
         raise ModelError(f"{name} starts from data: use it with fit, filter, smooth or forecast")
@@ -157,7 +160,7 @@ def _of_family(name: str, family: Any, ys: np.ndarray | None) -> Named:
     )
 
 
-def _has_flat_prior(family: Any) -> bool:
+def _has_flat_prior(family: AbstractFamily) -> bool:
     """Whether the prior is that of the base of all families."""
     owner = next(kind for kind in type(family).__mro__ if "log_prior" in vars(kind))
     return owner.__name__ == "AbstractFamily"
@@ -241,7 +244,7 @@ def _imported(path: Path) -> ModuleType:
     return module
 
 
-def _guarded(name: str, call: Callable[[], Any], path: Path | None = None) -> Any:
+def _guarded(name: str, call: Callable[[], T], path: Path | None = None) -> T:
     """What a function of the user returns; an error of it is one of the model, with its line."""
     try:
         return call()

@@ -5,15 +5,19 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import numpy as np
 
 from .._frames.out import needed
+from .._inference.model import AbstractModel
 from .._inference.posterior import Forecast
 from .._inference.result import AbstractResult
 from ..io import save
+
+if TYPE_CHECKING:
+    import polars
 
 # Numbers in a file of densities, above which they are left out.
 _MOST_DENSITIES = 20_000_000
@@ -70,12 +74,14 @@ class Folder:
             os.replace(made, target)
             self.written.append(target)
 
-    def add(self, name: str, write: Callable[[Path], Any]) -> None:
+    def add(self, name: str, write: Callable[[Path], object]) -> None:
         """A file or folder, by a function that writes it to a path."""
-        write(self._partial / name)
+        _ = write(self._partial / name)
 
 
-def add_results(folder: Folder, result: AbstractResult, model: Any, form: tuple[str, str]) -> None:
+def add_results(
+    folder: Folder, result: AbstractResult, model: AbstractModel, form: tuple[str, str]
+) -> None:
     """Summary table, densities on a grid and the model; `form` are the kinds of the first two."""
     table, arrays = form
     frame = summary_frame(result)
@@ -102,7 +108,7 @@ def add_results(folder: Folder, result: AbstractResult, model: Any, form: tuple[
         folder.notes.append(f"the model is not saved: {error}")
 
 
-def summary_frame(result: AbstractResult) -> Any:
+def summary_frame(result: AbstractResult) -> "polars.DataFrame":
     """A table with times, what was observed, and the law of the state (and of a forecast's y)."""
     polars = needed("polars", "a summary table", "cli")
     frame = result.to_polars()
@@ -122,7 +128,7 @@ def summary_frame(result: AbstractResult) -> Any:
     return frame
 
 
-def _with_observations(frame: Any, result: Forecast) -> Any:
+def _with_observations(frame: "polars.DataFrame", result: Forecast) -> "polars.DataFrame":
     try:
         ahead = result.observations
     except ValueError:  # the model does not know the law of y

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from rich.console import Console
@@ -11,6 +11,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from .._inference.result import AbstractResult
+from .._parameters.fit import Fit
 from ._output import summary_frame
 
 _Made = TypeVar("_Made")
@@ -50,7 +52,7 @@ class Screen:
         """A line on the standard error."""
         self._err.print(Text(f"warning: {text}"), soft_wrap=True)
 
-    def result(self, result: Any) -> None:
+    def result(self, result: AbstractResult) -> None:
         """Facts about a result, and its last rows."""
         if self._quiet:
             return
@@ -65,7 +67,7 @@ class Screen:
             table.add_row(*(Text(_cell(value)) for value in row))
         self._out.print(table)
 
-    def fit(self, estimate: Any) -> None:
+    def fit(self, estimate: Fit) -> None:
         """The table of a fit."""
         self.text(estimate.summary())
 

@@ -19,6 +19,7 @@ from .._inference.posterior import Forecast, Posterior, Smoothed
 from .._inference.run import run_filter
 from .._inference.smooth import run_smoother
 from .._parameters.fit import Fit, fit
+from .._parameters.theta import Bounds
 from .._settings import enable_cache, enable_x64
 from ..io import save
 from ..systems import ALL
@@ -112,7 +113,7 @@ def run_fit(
     table: Table,
     screen: Screen,
     free: tuple[str, ...],
-    limits: Mapping[str, Any],
+    limits: Bounds,
 ) -> None:
     """Estimate parameters, and filter with them."""
     start()

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from .._inference.model import AbstractModel
+
 _MODULE = "psdfilter_model_"
 
 
@@ -44,7 +46,7 @@ def fleet(
     import jax
 
     jax.config.update("jax_enable_x64", True)
-    columns: dict[str, Any] = {"series": series}
+    columns: dict[str, str | list[str]] = {"series": series}
     columns |= {} if time is None else {"time": time}
     columns |= {} if column is None else {"values": column}
     options: dict[str, Any] = {"what": what, "steps": steps, "quantiles": quantile or ()}
@@ -81,7 +83,7 @@ def _run(
             return run_fleet(learned, data, client, out, resume, **options).attrs["summary"]
 
 
-def learned_model(text: str, tol: float, engine: str) -> Any:
+def learned_model(text: str, tol: float, engine: str) -> AbstractModel:
     """What `path.py:name` or a saved file stands for, learned."""
     from psdfilter._inference.learn import learn
     from psdfilter._inference.model import AbstractModel

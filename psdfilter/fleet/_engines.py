@@ -3,9 +3,12 @@
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from .._parameters.workers import Bundle, hold, opened
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 T = TypeVar("T")
 
@@ -22,7 +25,7 @@ def num_cores() -> int:
 
 
 def in_threads(
-    task: Callable[..., T], shared: Any, items: Iterator[tuple[Any, ...]]
+    task: Callable[..., T], shared: object, items: Iterator[tuple[object, ...]]
 ) -> Iterator[T]:
     """task(shared, *item) of all items on all cores; compiled programs leave Python alone."""
     cores = num_cores()
@@ -42,19 +45,19 @@ def in_threads(
                 _ = future.cancel()
 
 
-def on_worker(task: Callable[..., T], bundle: Bundle, *item: Any) -> T:
+def on_worker(task: Callable[..., T], bundle: Bundle, *item: object) -> T:
     """The same on a worker."""
     return task(opened(bundle), *item)
 
 
 def on_cluster(
-    client: Any, task: Callable[..., T], shared: Any, items: Iterator[tuple[Any, ...]]
+    client: "Client", task: Callable[..., T], shared: object, items: Iterator[tuple[object, ...]]
 ) -> Iterator[T]:
     """The same by a `dask.distributed.Client`; what is shared goes to every worker once."""
     from distributed import as_completed
 
     bundle = hold(client, Bundle.of(shared))
-    most = 2 * max(1, sum(client.nthreads().values()))
+    most = 2 * max(1, sum(cast(dict[str, int], client.nthreads()).values()))
     running = as_completed()
     num = 0
     try:
@@ -75,7 +78,7 @@ def on_cluster(
         bundle.release()
 
 
-def as_client(client: Any) -> Any:
+def as_client(client: object) -> "Client | None":
     """None, a `dask.distributed.Client`, or the address of a scheduler."""
     if client is None:
         return None
@@ -88,4 +91,4 @@ def as_client(client: Any) -> Any:
             "client must be None, a dask.distributed.Client or the address of a scheduler, got "
             f"{type(client).__name__}"
         )
-    return client
+    return cast("Client", client)

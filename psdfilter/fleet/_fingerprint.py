@@ -4,7 +4,7 @@ import hashlib
 import sys
 import types
 from collections.abc import Mapping
-from typing import Any
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -13,14 +13,14 @@ import numpy as np
 from .._inference.report import Report
 
 
-def fingerprint(*parts: Any) -> str:
+def fingerprint(*parts: object) -> str:
     """A digest of values: arrays by their numbers, functions by their code and closures."""
     digest = hashlib.sha256()
     _feed(digest, parts, set())
     return digest.hexdigest()
 
 
-def _feed(digest: Any, value: Any, above: set[int]) -> None:
+def _feed(digest: "hashlib._Hash", value: object, above: set[int]) -> None:
     """Into the digest, with a tag for each kind; `above` are the objects that lead here."""
     if isinstance(value, Report):
         # Times and words about how a model was learned say nothing about it.
@@ -37,7 +37,7 @@ def _feed(digest: Any, value: Any, above: set[int]) -> None:
         _feed_parts(digest, value, above | {id(value)})
 
 
-def _feed_parts(digest: Any, value: Any, above: set[int]) -> None:
+def _feed_parts(digest: "hashlib._Hash", value: object, above: set[int]) -> None:
     if isinstance(value, types.FunctionType):
         closed = [cell.cell_contents for cell in value.__closure__ or ()]
         used = {}
@@ -67,9 +67,9 @@ def _feed_parts(digest: Any, value: Any, above: set[int]) -> None:
         _tag(digest, "row", len(value))
         for part in value:
             _feed(digest, part, above)
-    elif hasattr(value, "__wrapped__"):
-        _feed(digest, value.__wrapped__, above)
-    elif hasattr(value, "func") and hasattr(value, "args"):  # functools.partial
+    elif (wrapped := getattr(value, "__wrapped__", None)) is not None:
+        _feed(digest, wrapped, above)
+    elif isinstance(value, partial):
         _feed(digest, (value.func, value.args, value.keywords), above)
     else:
         named = value if hasattr(value, "__qualname__") else type(value)
@@ -84,5 +84,5 @@ def _is_installed(function: types.FunctionType) -> bool:
     return own or "site-packages" in place or place.startswith(sys.base_prefix)
 
 
-def _tag(digest: Any, *words: Any) -> None:
+def _tag(digest: "hashlib._Hash", *words: object) -> None:
     digest.update(repr(words).encode())

@@ -1,15 +1,16 @@
 """Fits of every series of a fleet by itself, each started where others have ended."""
 
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from .. import _results
 from .._inference.buckets import stack_lengths
-from .._parameters.fit import fit
-from .._parameters.theta import Coordinates, Theta, as_theta
+from .._parameters.core import Build
+from .._parameters.fit import Fit, fit
+from .._parameters.theta import Bounds, Coordinates, Theta, as_theta
 from ._kernel import Rows
 from ._sources import AbstractSource, Raw
 
@@ -27,16 +28,18 @@ class Fitting(NamedTuple):
         first: as for `run_filter`.
     """
 
-    build: Callable[[Theta], Any]
+    build: Build
     theta0: Theta
-    bounds: Any
+    bounds: Bounds | None
     names: tuple[str, ...]
     lengths: tuple[int, ...]
     first: str
     tol: float = 1e-5
 
     @staticmethod
-    def of(build: Any, theta0: Any, bounds: Any, source: AbstractSource, first: str) -> "Fitting":
+    def of(
+        build: Build, theta0: Theta, bounds: Bounds | None, source: AbstractSource, first: str
+    ) -> "Fitting":
         """Checked."""
         if not callable(build):
             raise ValueError(
@@ -93,7 +96,7 @@ def fit_block(fitting: Fitting, raws: Sequence[Raw]) -> Rows:
     return rows
 
 
-def _fit_one(fitting: Fitting, raw: Raw, start: Theta) -> Any:
+def _fit_one(fitting: Fitting, raw: Raw, start: Theta) -> Fit:
     ys = np.asarray(raw.ys, dtype=float)
     ys = ys[:, None] if ys.ndim == 1 else ys
     if len(ys) == 0 or raw.inputs is not None or raw.times is not None:
@@ -113,5 +116,5 @@ def _fit_one(fitting: Fitting, raw: Raw, start: Theta) -> Any:
             return _search(fitting, filled, fitting.theta0)
 
 
-def _search(fitting: Fitting, ys: np.ndarray, start: Theta) -> Any:
+def _search(fitting: Fitting, ys: np.ndarray, start: Theta) -> Fit:
     return fit(fitting.build, start, ys, bounds=fitting.bounds, first=fitting.first, progress=False)

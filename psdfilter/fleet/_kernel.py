@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .. import _results
+from .._frames.table import Times
 from .._inference.ability import Ability
 from .._inference.batch import Judged, to_redo
 from .._inference.buckets import axes_of, stack
@@ -300,7 +301,7 @@ def run_block(kit: Kit, work: Work, raws: Sequence[Raw], longest: int) -> Rows:
     return block.rows
 
 
-def _is_counted(times: Any, first: str) -> bool:
+def _is_counted(times: Times, first: str) -> bool:
     """Whether times are what they are without being told."""
     if times is None:
         return True

@@ -2,9 +2,9 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import uuid4
 
 import jax
@@ -19,6 +19,7 @@ from .._inference.compiled import call_compiled
 from .._inference.model import AbstractModel
 from .._inference.registry import as_model, require
 from .._inference.series import is_partly
+from .._inference.trace import Law
 from .._statespace.model import Inputs
 from ._fingerprint import fingerprint
 from ._sources import as_labels
@@ -29,7 +30,7 @@ _FORMAT = "psdfilter online fleet 1"
 class Carried(NamedTuple):
     """All filters between two ticks, S rows each."""
 
-    laws: Any
+    laws: Law
     log_likelihood: Float[Array, " s"]
     code: Int[Array, " s"]  # of the first step that was not fine
     error: Float[Array, " s"]  # the largest estimate of a step
@@ -42,7 +43,7 @@ def _tick(
     """One transition of all, and Bayes' rule for those that were heard."""
     step = carried.step + 1
 
-    def one(law: Any, y: Array, row: Inputs) -> tuple[Any, Array, Array, Array]:
+    def one(law: Law, y: Array, row: Inputs) -> tuple[Law, Array, Array, Array]:
         law, moved, seen = model.tick(law, y, step, row)
         error = moved.error + seen.error
         code = jnp.where(seen.code == _results.UNRESOLVED, _results.OK, seen.code)
@@ -66,7 +67,7 @@ def _ticks(
     return jax.lax.scan(lambda at, y: (_tick(model, at, y, None, tol), None), carried, ys)[0]
 
 
-def _moments(model: AbstractModel, laws: Any) -> tuple[Array, Array]:
+def _moments(model: AbstractModel, laws: Law) -> tuple[Array, Array]:
     return jax.vmap(model.moments)(laws)
 
 
@@ -82,7 +83,7 @@ class OnlineFleet:
         labels: of the series, (S,).
     """
 
-    def __init__(self, model: AbstractModel, labels: int | Sequence[Any]):
+    def __init__(self, model: AbstractModel, labels: int | Sequence[Hashable]):
         """Start all filters at the prior.
 
         Args:
@@ -113,7 +114,7 @@ class OnlineFleet:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def step(self, ys: Numbers | Mapping[Any, Numbers], *, inputs: Inputs = None) -> None:
+    def step(self, ys: Numbers | Mapping[Hashable, Numbers], *, inputs: Inputs = None) -> None:
         """One transition of all series, and the observations of those that were heard.
 
         Args:
@@ -138,7 +139,7 @@ class OnlineFleet:
         for tick in table:
             self.step(tick)
 
-    def _as_rows(self, ys: Numbers | Mapping[Any, Numbers]) -> np.ndarray:
+    def _as_rows(self, ys: Numbers | Mapping[Hashable, Numbers]) -> np.ndarray:
         if isinstance(ys, Mapping):
             unknown = [k for k in ys if k not in self._places]
             if unknown:

@@ -1,14 +1,15 @@
 """`run_fleet`: one model and very many series."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from .. import _results
 from .._checks import as_count, require_x64
+from .._frames.table import Frame, Times
 from .._inference.ability import Ability
 from .._inference.batch import sized_for
 from .._inference.buckets import stack_lengths
@@ -17,12 +18,17 @@ from .._inference.model import AbstractModel
 from .._inference.registry import as_model, require
 from .._inference.run import ResolutionWarning, series_for
 from .._learning.progress import Bar
+from .._parameters.theta import Bounds, Theta
+from .._statespace.functions import Inputs
 from ._engines import as_client, in_threads, on_cluster
 from ._fingerprint import fingerprint
 from ._fit import Fitting, fit_block, fit_rows
 from ._kernel import Kit, Rows, Size, Work, empty_rows, run_block, sizes_for
-from ._sources import AbstractSource, Raw, as_source
+from ._sources import AbstractSource, Named, Raw, as_source
 from ._store import VERSION, Memory, Shape, Store
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 # Bytes of the results of one block, and the least number of blocks that cores can share.
 _BLOCK_BYTES, _LEAST_BLOCKS = 2**26, 16
@@ -50,8 +56,8 @@ class Outcome(NamedTuple):
 
 def run_fleet(
     model: AbstractModel | Callable[..., Any],
-    series: Any,
-    client: Any = None,
+    series: Frame,
+    client: "Client | None" = None,
     out: str | PathLike[str] | None = None,
     resume: bool = False,
     *,
@@ -59,11 +65,11 @@ def run_fleet(
     quantiles: Sequence[float] = (),
     steps: int | None = None,
     first: str = "predict",
-    times: Any = None,
-    inputs: Any = None,
-    columns: Mapping[str, Any] | None = None,
-    theta0: Any = None,
-    bounds: Mapping[str, Any] | None = None,
+    times: Times = None,
+    inputs: Inputs = None,
+    columns: Named | None = None,
+    theta0: Theta | None = None,
+    bounds: Bounds | None = None,
     progress: bool | None = None,
 ) -> Any:
     """Filter, smooth, forecast or fit many series; an xarray Dataset of their summaries.
@@ -138,7 +144,7 @@ def _planned(model: Any, source: AbstractSource, work: Work, start: tuple[Any, A
 def _carry_out(
     plan: Plan,
     source: AbstractSource,
-    client: Any,
+    client: "Client | None",
     place: tuple[str | PathLike[str] | None, bool],
     progress: bool | None,
 ) -> Any:
@@ -255,11 +261,11 @@ def _run_blocks(
     job: Job,
     shape: Shape,
     source: AbstractSource,
-    client: Any,
+    client: "Client | None",
     memory: Memory | None,
     progress: bool | None,
 ) -> None:
-    def items() -> Iterator[tuple[Any, ...]]:
+    def items() -> Iterator[tuple[object, ...]]:
         for index in range(shape.num_blocks):
             start, stop = shape.bounds(index)
             # Series in memory go along with their block; files are read where they are needed.

@@ -7,19 +7,25 @@ for: neither Parquet nor Zarr data are in memory as a whole.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
+from jaxtyping import ArrayLike
 
+from .._frames.table import Frame, Times
 from .._inference.series import are_several
+from .._statespace.functions import Inputs
+
+if TYPE_CHECKING:
+    import pyarrow.dataset
 
 
 class Raw(NamedTuple):
     """One series as it came: observations, times and inputs."""
 
-    ys: Any
-    times: Any = None
-    inputs: Any = None
+    ys: Frame
+    times: Times = None
+    inputs: Inputs = None
 
 
 class AbstractSource(ABC):
@@ -40,7 +46,7 @@ class AbstractSource(ABC):
 class Listed(AbstractSource):
     """Series in memory."""
 
-    def __init__(self, labels: Sequence[Any], raws: Sequence[Raw]):
+    def __init__(self, labels: Sequence[object], raws: Sequence[Raw]):
         """Keep them as they are; a bad one is found when it is its turn."""
         self.labels, self.raws = as_labels(labels), list(raws)
         self.lengths = np.asarray([_length(raw.ys) for raw in raws], dtype=int)
@@ -48,6 +54,10 @@ class Listed(AbstractSource):
     def read(self, start: int, stop: int) -> list[Raw]:
         """A slice."""
         return self.raws[start:stop]
+
+
+# Columns by what they hold, as users write them: {"series": ..., "values": [...]}.
+Named = Mapping[str, Any]
 
 
 class Columns(NamedTuple):
@@ -59,7 +69,7 @@ class Columns(NamedTuple):
     inputs: tuple[str, ...] = ()
 
     @staticmethod
-    def of(given: Mapping[str, Any] | None, names: Sequence[str]) -> "Columns":
+    def of(given: Named | None, names: Sequence[str]) -> "Columns":
         """Checked against the names that a table has; the defaults are "series" and "time"."""
         known = {"series", "time", "values", "inputs"}
         given = {} if given is None else dict(given)
@@ -92,7 +102,7 @@ def _several(names: str | Sequence[str]) -> tuple[str, ...]:
 class Table(AbstractSource):
     """A long table, one row for each observation, in memory; sorted by series and time."""
 
-    def __init__(self, frame: Any, columns: Columns):
+    def __init__(self, frame: Frame, columns: Columns):
         """From any data frame whose columns have `to_numpy`."""
         arrays = {name: _column(frame, name) for name in columns.all}
         self.labels, self.lengths, groups = grouped(arrays, columns)
@@ -134,7 +144,7 @@ def grouped(
     return as_labels(labels), lengths, raws
 
 
-def _column(frame: Any, name: str) -> np.ndarray:
+def _column(frame: Frame, name: str) -> np.ndarray:
     return np.asarray(frame[name].to_numpy())
 
 
@@ -156,7 +166,7 @@ class Parquet(AbstractSource):
 
     is_stored: ClassVar[bool] = True
 
-    def __init__(self, path: str, columns: Mapping[str, Any] | None):
+    def __init__(self, path: str, columns: Named | None):
         """Read the column of labels alone."""
         self.path = str(path)
         dataset = self._dataset()
@@ -172,7 +182,7 @@ class Parquet(AbstractSource):
         self.labels = as_labels(ordered)
         self.lengths = np.asarray([counts[label] for label in ordered], dtype=int)
 
-    def _dataset(self) -> Any:
+    def _dataset(self) -> "pyarrow.dataset.Dataset":
         import pyarrow.dataset
 
         return pyarrow.dataset.dataset(self.path)
@@ -232,7 +242,7 @@ class Zarred(AbstractSource):
 
 
 def as_source(
-    series: Any, times: Any = None, inputs: Any = None, columns: Mapping[str, Any] | None = None
+    series: Frame, times: Times = None, inputs: Inputs = None, columns: Named | None = None
 ) -> AbstractSource:
     """Whatever holds several series; `times` and `inputs` are laid out as they are."""
     if isinstance(series, AbstractSource):
@@ -262,7 +272,7 @@ def as_source(
     )
 
 
-def _is_listed(series: Sequence[Any]) -> bool:
+def _is_listed(series: Sequence[ArrayLike]) -> bool:
     """As for `run_filter`; empty series, and ones that are no arrays at all, are series too."""
     try:
         shapes = [np.shape(y) for y in series]
@@ -274,7 +284,7 @@ def _is_listed(series: Sequence[Any]) -> bool:
     return are_several(series) if axes <= {0, 1} else True
 
 
-def _stored(path: str, columns: Mapping[str, Any] | None) -> AbstractSource:
+def _stored(path: str, columns: Named | None) -> AbstractSource:
     if not Path(path).exists():
         raise ValueError(f"series is the path {path}, where there is nothing")
     if path.rstrip("/").endswith(".zarr"):
@@ -288,7 +298,7 @@ def _stored(path: str, columns: Mapping[str, Any] | None) -> AbstractSource:
     return Parquet(path, columns)
 
 
-def _place_of(array: Any) -> str | None:
+def _place_of(array: object) -> str | None:
     """Where a Zarr array is on disk, if it is: a whole store of its own."""
     root = getattr(getattr(array, "store", None), "root", None)
     return None if root is None or getattr(array, "path", "") else str(root)
@@ -298,14 +308,14 @@ def _of(parts: Any, key: Any) -> Any:
     return None if parts is None else parts[key]
 
 
-def _length(ys: Any) -> int:
+def _length(ys: Frame) -> int:
     try:
         return len(ys)
     except TypeError:
         return 0
 
 
-def as_labels(labels: Any) -> np.ndarray:
+def as_labels(labels: Sequence[object] | np.ndarray) -> np.ndarray:
     """Numbers or strings, as an array that any store takes."""
     array = np.asarray(list(labels) if not isinstance(labels, np.ndarray) else labels)
     if array.dtype.kind in "iu":

@@ -9,11 +9,16 @@ import contextlib
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ._kernel import Rows, Work
+
+if TYPE_CHECKING:
+    import xarray
+
+Facts = Mapping[str, object]  # attributes of a dataset
 
 _FORMAT = 1
 _DONE = "fingerprint"
@@ -37,12 +42,12 @@ class Shape(NamedTuple):
         """First series of a block, and the one after its last."""
         return index * self.block, min((index + 1) * self.block, len(self.labels))
 
-    def coordinates(self) -> dict[str, Any]:
+    def coordinates(self) -> dict[str, object]:
         """Of the data set."""
         work = self.work
         start = 1 if work.first == "predict" or work.what == "forecast" else 0
         rows = work.rows_of(self.longest)
-        out: dict[str, Any] = {
+        out: dict[str, object] = {
             "series": self.labels,
             "time": np.arange(start, start + rows),
             "state": np.arange(self.dim),
@@ -80,7 +85,7 @@ class Memory:
         for name, values in rows.items():
             self.rows[name][start:stop] = values
 
-    def dataset(self, attributes: Mapping[str, Any], extra: Mapping[str, Any]) -> Any:
+    def dataset(self, attributes: Facts, extra: Facts) -> "xarray.Dataset":
         """All of it."""
         import xarray
 
@@ -99,7 +104,11 @@ class Store:
         self.path, self.shape = str(path), shape
 
     def prepare(
-        self, template: Rows, attributes: Mapping[str, Any], resume: bool, extra: Mapping[str, Any]
+        self,
+        template: Rows,
+        attributes: Facts,
+        resume: bool,
+        extra: Facts,
     ) -> None:
         """Create the store, or check that the one there is of this fleet."""
         import zarr
@@ -127,7 +136,11 @@ class Store:
                 shutil.rmtree(beside, ignore_errors=True)
 
     def _create(
-        self, path: Path, template: Rows, attributes: Mapping[str, Any], extra: Mapping[str, Any]
+        self,
+        path: Path,
+        template: Rows,
+        attributes: Facts,
+        extra: Facts,
     ) -> None:
         import xarray
         import zarr
@@ -154,7 +167,7 @@ class Store:
         with _quietly():
             _ = zarr.consolidate_metadata(path, zarr_format=2)
 
-    def _check(self, group: Any, attributes: Mapping[str, Any]) -> None:
+    def _check(self, group: Any, attributes: Facts) -> None:
         wrong = [k for k, v in attributes.items() if group.attrs.get(k) != v]
         labels = np.asarray(group["series"][:])
         if wrong or not np.array_equal(labels, self.shape.labels):
@@ -191,7 +204,7 @@ class Store:
         names = ("code", "error_estimate", "method", "message", "length")
         return {name: np.asarray(group[name][:]) for name in names}  # pyright: ignore
 
-    def dataset(self) -> Any:
+    def dataset(self) -> "xarray.Dataset":
         """Opened lazily."""
         import xarray
 

@@ -1,7 +1,7 @@
 """Likelihood surfaces: one function of theta, evaluated at many."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,12 +9,17 @@ import numpy as np
 
 from .. import _results
 from .._checks import require_x64
+from .._frames.table import Frame
 from .._inference.sizing.plan import Unaffordable
 from .._learning.progress import Bar
+from .._parameters.core import Build
 from .._parameters.likelihood import Likelihood, likelihood
 from .._parameters.theta import Theta, as_theta, names_of
 from ._engines import as_client, in_threads, on_cluster
 from ._sources import AbstractSource, as_source
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 # Thetas of one task: neighbours in the order given, which a plan often serves together.
 _PIECE = 16
@@ -23,7 +28,7 @@ _PIECE = 16
 class Sweep(NamedTuple):
     """What all thetas have in common."""
 
-    build: Callable[[Theta], Any]
+    build: Build
     series: list[np.ndarray]
     keywords: dict[str, Any]
 
@@ -38,10 +43,10 @@ class Values(NamedTuple):
 
 
 def run_sweep(
-    build: Callable[[Theta], Any],
+    build: Build,
     thetas: Sequence[Theta],
-    series: Any,
-    client: Any = None,
+    series: Frame,
+    client: "Client | None" = None,
     *,
     tol: float | None = None,
     first: str = "predict",
@@ -84,7 +89,7 @@ def run_sweep(
     plain = [jax.tree.map(np.asarray, theta) for theta in given]
     known = as_client(client)
 
-    def items() -> Iterator[tuple[Any, ...]]:
+    def items() -> Iterator[tuple[object, ...]]:
         for start in range(0, len(plain), _PIECE):
             yield start, plain[start : start + _PIECE]
 
@@ -113,7 +118,7 @@ def run_sweep(
     )
 
 
-def _as_series(series: Any) -> AbstractSource:
+def _as_series(series: Frame) -> AbstractSource:
     if isinstance(series, Mapping | str | AbstractSource) or hasattr(series, "columns"):
         return as_source(series)
     if np.ndim(np.asarray(series, dtype=object)) <= 2 and not isinstance(series, list | tuple):
@@ -121,7 +126,7 @@ def _as_series(series: Any) -> AbstractSource:
     return as_source(series)
 
 
-def _task(sweep: Sweep, index: int, thetas: Sequence[Any]) -> Values:
+def _task(sweep: Sweep, index: int, thetas: Sequence[Theta]) -> Values:
     """Some thetas, one after the other."""
     made: Likelihood | None = None
     rows, codes, errors = [], [], []

@@ -23,7 +23,7 @@ _VERSION = 2
 _HEADER = "header.json"
 
 
-def save(path: str | os.PathLike[str], obj: Any) -> None:
+def save(path: str | os.PathLike[str], obj: object) -> None:
     """Write a density, a box, a learned model or the state of an online filter to a file.
 
     The file appears whole or not at all, and replaces an older one in one step. Functions are not

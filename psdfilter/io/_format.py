@@ -43,7 +43,7 @@ def encode(obj: Any, arrays: list[np.ndarray], where: str) -> Any:
     raise ValueError(f"{where} is a {type(obj).__name__}, which cannot be saved")
 
 
-def _encode_array(obj: Any, arrays: list[np.ndarray], where: str) -> dict[str, Any]:
+def _encode_array(obj: object, arrays: list[np.ndarray], where: str) -> dict[str, object]:
     if not is_concrete(obj):
         raise ValueError(f"{where} is being traced by JAX: save outside jit, grad and vmap")
     values = np.asarray(obj)
@@ -77,7 +77,7 @@ def decode(node: Any, arrays: list[np.ndarray], ssm: StateSpaceModel | None) -> 
         return _checked(ssm, node["ssm"])
     if "kind" in node:
         parts = {name: decode(value, arrays, ssm) for name, value in node["parts"].items()}
-        return rebuilt(*upgraded(node["kind"], node.get("version"), parts))
+        return rebuilt(*upgraded(node["kind"], node.get("version", 0), parts))
     if "tuple" in node:
         return tuple(decode(item, arrays, ssm) for item in node["tuple"])
     if "list" in node:

@@ -333,12 +333,12 @@ UPGRADES: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
 _BY_CLASS = {(f"psdfilter.{s.place[0]}", s.place[1]): s for s in SCHEMAS.values()}
 
 
-def schema_of(obj: Any) -> Schema | None:
+def schema_of(obj: object) -> Schema | None:
     """The schema of an object's class; None if files may not hold it."""
     return _BY_CLASS.get((type(obj).__module__, type(obj).__name__))
 
 
-def upgraded(kind: Any, version: Any, parts: dict[str, Any]) -> tuple[Schema, dict[str, Any]]:
+def upgraded(kind: str, version: int, parts: dict[str, Any]) -> tuple[Schema, dict[str, Any]]:
     """Today's schema of a kind, and the parts that a file has, brought up to it."""
     schema = SCHEMAS.get(kind)
     if schema is None:

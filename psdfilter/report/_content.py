@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from scipy.special import ndtri
 
-from .._frames.out import plain_times, state_names
+from .._frames.out import Moments, plain_times, state_names
 from .._inference.gridded import density_on_plane, marginal_densities
 from .._inference.posterior import Forecast, Posterior, Smoothed
 from .._inference.result import AbstractResult
@@ -18,6 +18,8 @@ _MOST_COLUMNS, _MOST_POINTS, _GRID = 240, 4000, 121
 _MOST_PICTURES, _PLANE_GRID = 80, 45
 # Quantiles of states, and of forecasts and observations.
 LEVELS = (0.025, 0.05, 0.25, 0.5, 0.75, 0.95, 0.975)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Content:
         joint: of states in the plane, points of the axes and joint densities, (c, n, n).
     """
 
-    times: list[Any]
+    times: Moments
     time_name: str
     columns: np.ndarray
     num: int
@@ -72,7 +74,7 @@ class Content:
     smoothed: Laws | None
     ahead: Laws | None
     ahead_observed: Laws | None
-    ahead_times: list[Any]
+    ahead_times: Moments
     seen: Seen
     log_likelihoods: np.ndarray
     errors: np.ndarray | None
@@ -118,7 +120,7 @@ def collect(
     )
 
 
-def attempt(what: str, lost: dict[str, str], compute: Callable[[], Any]) -> Any:
+def attempt(what: str, lost: dict[str, str], compute: Callable[[], T]) -> T | None:
     """What can be computed, or None and a note why it is not there."""
     try:
         return compute()
@@ -174,11 +176,12 @@ def _observed_ahead(ahead: Forecast | None) -> Laws | None:
     return _laws(ahead.observations, np.arange(ahead.mean.shape[0]), None)
 
 
-def _times(post: Posterior, ahead: Forecast | None) -> tuple[tuple[list[Any], list[Any]], str]:
+def _times(post: Posterior, ahead: Forecast | None) -> tuple[tuple[Moments, Moments], str]:
     """Times of rows and of the forecast, in one kind, and what to call them."""
-    results: list[Any] = [post] if ahead is None else [post, ahead]
-    labels = [result.labels for result in results]
-    if all(each is not None and each.values is not None and each.is_ordered for each in labels):
+    results: list[AbstractResult] = [post] if ahead is None else [post, ahead]
+    labels = [result.labels for result in results if result.labels is not None]
+    dated = all(each.values is not None and each.is_ordered for each in labels)
+    if len(labels) == len(results) and dated:
         shown = [plain_times(each.local) for each in labels]
         zone = f" ({labels[0].zone})" if labels[0].zone else ""
         name = f"{labels[0].name or 'time'}{zone}"

@@ -1,14 +1,20 @@
 """The figures of a report, made by Plotly."""
 
+# Traces are added for their effect on the figure.
+# pyright: reportUnusedCallResult=false
+
 import html
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import ndtri
 
-from .._frames.out import needed
+from .._frames.out import Moments, needed
 from ._content import Content, Laws
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 # Okabe and Ito: colour-blind eyes tell them apart too, on white and on black.
 FILTER, SMOOTHER, FORECAST, DATA, OUTSIDE = "#0072b2", "#009e73", "#cc79a7", "#7f7f7f", "#d55e00"
@@ -28,10 +34,10 @@ def faint(colour: str, share: float) -> str:
     return f"rgba({red},{green},{blue},{share})"
 
 
-def figures(content: Content) -> dict[str, list[Any]]:
+def figures(content: Content) -> dict[str, list[dict[str, object]]]:
     """Name -> a figure for every coordinate (or column of y), or a single one, as JSON trees."""
     states, columns = range(len(content.names)), range(len(content.observed_names))
-    made: dict[str, list[Any]] = {
+    made: dict[str, list[go.Figure]] = {
         "density": [_density(content, i) for i in states],
         "moment": [_moment(content, i) for i in states],
         "states": [_states(content, i) for i in states],
@@ -48,11 +54,13 @@ def figures(content: Content) -> dict[str, list[Any]]:
         made["normal"] = [_normal(residuals[:, j]) for j in own]
     if content.errors is not None and content.errors.any():
         made["errors"] = [_errors(content)]
-    return {name: [json.loads(figure.to_json()) for figure in each] for name, each in made.items()}
+    return {
+        name: [json.loads(str(figure.to_json())) for figure in each] for name, each in made.items()
+    }
 
 
-def _figure(x: str, y: str, **layout: Any) -> Any:
-    go: Any = needed("plotly.graph_objects", "a report", "cli")
+def _figure(x: str, y: str, **layout: Any) -> "go.Figure":
+    go = needed("plotly.graph_objects", "a report", "cli")
     figure = go.Figure()
     legend = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"}
     return figure.update_layout(
@@ -65,7 +73,9 @@ def _figure(x: str, y: str, **layout: Any) -> Any:
     )
 
 
-def _band(figure: Any, at: list[Any], ends: tuple[np.ndarray, np.ndarray], **style: Any) -> None:
+def _band(
+    figure: "go.Figure", at: Moments, ends: tuple[np.ndarray, np.ndarray], **style: Any
+) -> None:
     """An area between two lines, as two traces."""
     colour, share, name = style["colour"], style["share"], style["name"]
     line = {"width": 0, "color": colour}
@@ -82,7 +92,7 @@ def _band(figure: Any, at: list[Any], ends: tuple[np.ndarray, np.ndarray], **sty
     )
 
 
-def _density(content: Content, i: int) -> Any:
+def _density(content: Content, i: int) -> "go.Figure":
     figure = _figure(content.time_name, content.names[i])
     at = [content.times[k] for k in content.columns]
     laws = content.filtered
@@ -110,7 +120,7 @@ def _density(content: Content, i: int) -> Any:
     return figure.update_layout(shapes=[{**cursor, "x0": at[0], "x1": at[0]}])
 
 
-def _moment(content: Content, i: int) -> Any:
+def _moment(content: Content, i: int) -> "go.Figure":
     figure = _figure("density", content.names[i], hovermode="y unified")
     for name, laws, colour in (
         ("filter", content.filtered, FILTER),
@@ -137,7 +147,7 @@ def _moment(content: Content, i: int) -> Any:
     return figure.update_xaxes(range=[0, 1.05 * largest])
 
 
-def _joint(content: Content) -> Any:
+def _joint(content: Content) -> "go.Figure":
     assert content.joint is not None
     axes, densities = content.joint
     figure = _figure(content.names[0], content.names[1], hovermode="closest")
@@ -155,7 +165,7 @@ def _window(content: Content, i: int) -> list[float]:
     return [float(min(p[0] for p in points)), float(max(p[-1] for p in points))]
 
 
-def _states(content: Content, i: int) -> Any:
+def _states(content: Content, i: int) -> "go.Figure":
     figure = _figure(content.time_name, content.names[i])
     at = content.times
     for name, laws, colour in (
@@ -178,7 +188,7 @@ def _last(laws: Laws) -> Laws:
     return Laws(laws.mean[-1:], laws.sd[-1:], laws.quantiles[:, -1:])
 
 
-def _fan(figure: Any, content: Content, laws: Laws, i: int, start: Laws | None) -> None:
+def _fan(figure: "go.Figure", content: Content, laws: Laws, i: int, start: Laws | None) -> None:
     """Nested intervals of a forecast, from the end of the history on."""
     later = content.ahead_times
     at = later if start is None else [content.times[-1], *later]
@@ -195,7 +205,7 @@ def _fan(figure: Any, content: Content, laws: Laws, i: int, start: Laws | None) 
     figure.add_scatter(x=at, y=attached(0.5), mode="lines", line=line, name="forecast")
 
 
-def _observations(content: Content, j: int) -> Any:
+def _observations(content: Content, j: int) -> "go.Figure":
     figure = _figure(content.time_name, content.observed_names[j])
     at, seen = content.times, content.seen.values[:, j]
     outside = np.zeros(len(seen), bool)
@@ -224,13 +234,13 @@ def _observations(content: Content, j: int) -> Any:
     return figure
 
 
-def _likelihoods(content: Content) -> Any:
+def _likelihoods(content: Content) -> "go.Figure":
     figure = _figure(content.time_name, "log p(y | y before)")
     marker = {"color": FILTER}
     return figure.add_bar(x=content.times, y=content.log_likelihoods, marker=marker, name="log p")
 
 
-def _pit(values: np.ndarray) -> Any:
+def _pit(values: np.ndarray) -> "go.Figure":
     """A histogram, and what 95% of the bars should stay within if values are uniform."""
     kept = values[np.isfinite(values)]
     bins = min(_BINS, max(4, len(kept) // 5))
@@ -245,7 +255,7 @@ def _pit(values: np.ndarray) -> Any:
     return figure
 
 
-def _residuals(content: Content, values: np.ndarray) -> Any:
+def _residuals(content: Content, values: np.ndarray) -> "go.Figure":
     figure = _figure(content.time_name, "residual, in standard deviations")
     marker = {"color": FILTER, "size": 5}
     figure.add_scatter(x=content.times, y=values, mode="markers", marker=marker, name="residual")
@@ -255,7 +265,7 @@ def _residuals(content: Content, values: np.ndarray) -> Any:
     return figure.update_yaxes(range=[-1.1 * reach, 1.1 * reach])
 
 
-def _normal(values: np.ndarray) -> Any:
+def _normal(values: np.ndarray) -> "go.Figure":
     kept = np.sort(values[np.isfinite(values)])
     wanted = ndtri((np.arange(len(kept)) + 0.5) / max(1, len(kept)))
     figure = _figure("normal quantile", "residual", hovermode="closest")
@@ -266,7 +276,7 @@ def _normal(values: np.ndarray) -> Any:
     return figure.add_scatter(x=ends, y=ends, mode="lines", line=line, name="normal")
 
 
-def _errors(content: Content) -> Any:
+def _errors(content: Content) -> "go.Figure":
     assert content.errors is not None
     figure = _figure(content.time_name, "estimated total variation error")
     # Zero has no place on a logarithmic axis: what is below rounding is shown at rounding.

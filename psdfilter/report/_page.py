@@ -11,7 +11,6 @@ import json
 from html import escape
 from importlib import import_module, resources
 from string import Template
-from typing import Any
 
 import numpy as np
 
@@ -67,7 +66,7 @@ def render(
     )
 
 
-def safe_json(tree: Any) -> str:
+def safe_json(tree: object) -> str:
     """JSON that no HTML parser takes for the end of a script, or for a tag."""
     text = json.dumps(tree, allow_nan=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
@@ -75,7 +74,7 @@ def safe_json(tree: Any) -> str:
     return text
 
 
-def _moments(content: Content, i: int) -> dict[str, Any]:
+def _moments(content: Content, i: int) -> dict[str, object]:
     """What the slider shows of one coordinate."""
     laws, at = content.filtered, content.columns
     each = [x for x in (content.filtered, content.smoothed) if x is not None]

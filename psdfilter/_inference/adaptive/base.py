@@ -1,12 +1,12 @@
 """What learned models of the adaptive engine share, on a line and in the plane."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..._checks import is_traced
 from ..._density.box import Box
@@ -164,7 +164,7 @@ class AbstractAdaptive(AbstractModel):
         return jnp.where(jnp.isnan(ys[:, 0]), jnp.nan, levels)
 
 
-def refuse_tracing(parts: Any) -> None:
+def refuse_tracing(parts: PyTree) -> None:
     """Steps look at numbers."""
     if is_traced(parts):
         raise ValueError(

@@ -4,7 +4,7 @@ A step whose estimate misses stops the scan: the steps after it cost nothing and
 """
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..._statespace.functions import Inputs
 from .rules import LEAST_SHARE, scan_rule
 from .spikes import BUMP
 from .state import BEYOND, OUTER, OUTSIDE
@@ -55,7 +56,7 @@ class Rows(NamedTuple):
 
     ys: Float[Array, "t p"]
     steps: Given
-    rows: Any
+    rows: Inputs
     used: Given
 
 

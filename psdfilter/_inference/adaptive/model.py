@@ -1,13 +1,13 @@
 """The learned model of the adaptive engine: nothing is fitted, every step is controlled."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from ..._checks import Numbers
 from ..._density.psd import AbstractDensity
 from ..._statespace.functions import requires
 from ..._statespace.model import Inputs, StateSpaceModel, log_observation_grid, observation_box
@@ -57,7 +57,7 @@ class LineLaws(AbstractLaws):
         pairs = zip(self.laws, np.asarray(x), strict=True)
         return jnp.asarray(np.stack([cdf(law, point) for law, point in pairs]))
 
-    def expectations(self, fn: Callable[[Array], Any]) -> Array:
+    def expectations(self, fn: Callable[[Array], Numbers]) -> Array:
         """By the rule of the nodes."""
         image = jax.vmap(lambda x: jnp.asarray(fn(x), dtype=jnp.float64))
         return self._each(lambda law: expectation(law, lambda x: np.asarray(image(jnp.asarray(x)))))

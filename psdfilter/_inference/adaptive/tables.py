@@ -4,8 +4,9 @@ All sums are in logs, shifted by their maximum at each point: a point fifty stan
 has a value like any other.
 """
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import equinox as eqx
 import jax
@@ -227,7 +228,7 @@ class CompiledValues:
         out = _means(self.dynamic, self.static, u, source.t, source.row)
         return np.asarray(out)[: len(source.nodes)]
 
-    def _each(self, fn: Any, x: np.ndarray) -> np.ndarray:
+    def _each(self, fn: Callable[[np.ndarray], Array], x: np.ndarray) -> np.ndarray:
         outs = [np.asarray(fn(block)) for block in self._blocks(x)]
         return no_nan(np.concatenate(outs)[: len(x)])
 
@@ -300,7 +301,7 @@ class HostValues:
             return terms / np.where(total > 0, total, 1.0)[None, :], safe + np.log(total)
 
     @staticmethod
-    def _logs(value: Any, num: int) -> np.ndarray:
+    def _logs(value: Array | np.ndarray, num: int) -> np.ndarray:
         return no_nan(np.asarray(value, dtype=float).reshape(num))
 
 

@@ -4,13 +4,11 @@ A model of known structure is taken apart into its maps and matrices: two models
 then share their compiled programs, whatever their matrices. Nothing is fitted here.
 """
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from ..._checks import is_concrete
 from ..._statespace.functions import AbstractFunction, Inputs, Time, call
@@ -109,7 +107,7 @@ class Parts(eqx.Module):
         return jax.vmap(lambda point: _number(call(fn, point[None], y, t=t, inputs=row)))(x)
 
 
-def _number(value: Any) -> Array:
+def _number(value: ArrayLike) -> Array:
     array = jnp.asarray(value, dtype=jnp.float64)
     if array.size != 1:
         raise ValueError(

@@ -10,7 +10,7 @@ with Q as it is, or divided by its mass on the box if the model was learned with
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._statespace.functions import Inputs
+from ..._statespace.functions import Inputs, Time
 from ..._statespace.model import log_prior_table
 from ..._statespace.pairs import log_observation_pairs, log_transition_pairs
 from ..nodes.filled import Filled
@@ -46,7 +46,7 @@ class Step(NamedTuple):
 
     time: int
     inputs: Inputs
-    given: tuple[Any, Any]  # as the recursion sees them
+    given: tuple[Time, Inputs]  # as the recursion sees them
 
 
 # For densities that do not vary in time, any step will do.

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import equinox as eqx
 import jax
@@ -157,9 +157,12 @@ class LearnedOnGrid(AbstractLearned):
         return change_units(f, box.center, box.half_width)
 
 
+T = TypeVar("T")
+
+
 def _factors(filled: Filled, t: int, row: Inputs) -> tuple[GaussianPSD, ...]:
     return filled.transition_density(t, row)
 
 
-def _jit_unless_black_box(filled: Filled, fn: Callable[..., Any]) -> Callable[..., Any]:
+def _jit_unless_black_box(filled: Filled, fn: Callable[..., T]) -> Callable[..., T]:
     return fn if filled.ssm.vectorized else eqx.filter_jit(fn)

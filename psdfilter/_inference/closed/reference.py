@@ -9,7 +9,7 @@ M_Q^4 M_G^2: small orders only. Any anchors will do.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ... import _results
+from ..._checks import Numbers
 from ..._density.box import Box
 from ..._density.conversions import PSDModel, with_precisions
 from ..._density.mass import scale
@@ -62,7 +63,7 @@ class DensityLaws(AbstractLaws):
         ]
         return jnp.stack(rows)
 
-    def expectations(self, fn: Callable[[Array], Any]) -> Array:
+    def expectations(self, fn: Callable[[Array], Numbers]) -> Array:
         """By quadrature."""
 
         def one(f: PSDModel) -> Array:

@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from ..._checks import Numbers
 from ..laws import AbstractLaws
 from ..mass import legendre_rules, log_mass
 from ..quadrature import axis_marginal, draw, graded_cdfs, graded_quantiles
@@ -33,7 +33,7 @@ class AbstractTableLaws(AbstractLaws):
         """By the integral of the interpolating polynomial."""
         return _cdfs(self.table, self.values, x)
 
-    def expectations(self, fn: Callable[[Array], Any]) -> Array:
+    def expectations(self, fn: Callable[[Array], Numbers]) -> Array:
         """By the rule of the nodes."""
         return _expectations(self.table, self.values, fn)
 
@@ -180,7 +180,7 @@ def _cdfs(table: Table, values: Array, x: Float[Array, "t d"]) -> Float[Array, "
 
 
 @eqx.filter_jit
-def _expectations(table: Table, values: Array, fn: Callable[[Array], Any]) -> Array:
+def _expectations(table: Table, values: Array, fn: Callable[[Array], Numbers]) -> Array:
     masses = values * table.flat_weights[None, :]
     shares = masses / jnp.sum(masses, axis=1, keepdims=True)
     image = jax.vmap(lambda x: jnp.asarray(fn(x), dtype=jnp.float64))(table.points)

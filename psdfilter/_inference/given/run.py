@@ -1,11 +1,11 @@
 """The recursion of Algorithm 2 at the nodes, forwards and backwards."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from ... import _results
 from ..nodes.laws import moments_from_features
@@ -126,7 +126,7 @@ def run_table(table: Table, series: Series, keep: bool) -> Trace:
     def step(values: Array, at: tuple[Array, Array]):
         y, hops = at
 
-        def once(_: Any, now: tuple[Array, Array]) -> tuple[Array, Array]:
+        def once(_: ArrayLike, now: tuple[Array, Array]) -> tuple[Array, Array]:
             return push(table, now[0]), now[0]
 
         if series.regular:

@@ -9,7 +9,7 @@ of a sum of as many outer products as there are steps.
 """
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -156,7 +156,7 @@ def evidence(stepper: Stepper, series: Series, forward: bool = False, kept: int 
         missing, codes = jax.vmap(observation_status)(jnp.asarray(part.ys))
         likelihood, scale = likelihoods_at_nodes(space, logs, missing)
         weighted = likelihood * weights[None, :]
-        out: Any
+        out: tuple[Array, Array]
         if stepper.squares is not None:
             out = along(layout, stepper.squares, weights, predicted, weighted, moves)
         else:

@@ -1,6 +1,7 @@
 """A plan that is chosen once and filled for every theta: likelihoods and their gradients."""
 
-from typing import Any, ClassVar
+from collections.abc import Iterable
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -108,7 +109,7 @@ def _transition_error(filled: Filled, series: Series, occupancy: Array) -> Array
 
 
 def _finest(plans: list[Plan]) -> Plan:
-    def best(columns: Any) -> tuple[AxisRegression, ...]:
+    def best(columns: Iterable[tuple[AxisRegression, ...]]) -> tuple[AxisRegression, ...]:
         each = zip(*columns, strict=True)
         return tuple(max(column, key=lambda r: r.anchors.shape[0]) for column in each)
 

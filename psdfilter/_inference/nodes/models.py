@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, ArrayLike
 
 from ..._density.anchors import TensorGrid
 from ..._density.box import Box
@@ -66,7 +66,7 @@ def join_factors(
 
 
 def root_square(
-    regressions: tuple[AxisRegression, ...], coefficients: Array, log_scale: Any = 0.0
+    regressions: tuple[AxisRegression, ...], coefficients: Array, log_scale: ArrayLike = 0.0
 ) -> GaussianPSD:
     """|c' k(x)|^2 exp(log_scale) on the tensor grid of the regressions."""
     grid = TensorGrid([r.anchors for r in regressions])

@@ -4,8 +4,6 @@ The scan over a series then multiplies and does nothing else; other data at the 
 tables filled. What would not fit is filled by the scan itself, a chunk at a time.
 """
 
-from typing import Any
-
 import jax
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -33,7 +31,7 @@ def stacked_squares(
         return None
     key = tuple(np.asarray(a).tobytes() for a in jax.tree.leaves((steps, rows)))
     # Those of the last times only: others would pile up.
-    kept: dict[tuple[bytes, ...], Any] = remembered(filled, "stacked", dict)
+    kept: dict[tuple[bytes, ...], tuple[Array, ...]] = remembered(filled, "stacked", dict)
     if key not in kept:
         kept.clear()
         block = max(1, _BLOCK_BYTES // each)

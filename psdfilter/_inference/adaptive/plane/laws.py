@@ -1,13 +1,13 @@
 """Laws in the plane at several times: the questions every engine answers."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ...._checks import Numbers
 from ...._density.psd import AbstractDensity
 from ...._statespace.model import StateSpaceModel
 from ...laws import AbstractLaws
@@ -51,7 +51,7 @@ class PlaneLaws(AbstractLaws):
         ]
         return jnp.asarray(np.array(rows))
 
-    def expectations(self, fn: Callable[[Array], Any]) -> Array:
+    def expectations(self, fn: Callable[[Array], Numbers]) -> Array:
         """By the rule of the nodes."""
         values = plane_values(self.ssm)
         image = jax.vmap(lambda x: jnp.asarray(fn(x), dtype=jnp.float64))
