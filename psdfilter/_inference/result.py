@@ -21,9 +21,9 @@ from .._frames.out import (
     to_pandas,
     to_polars,
 )
-from .gridded import marginal_densities
 from .laws import AbstractLaws, central_levels, checked_index, quantiles_of
-from .peaks import levels_of_axis, peaks
+from .numerics.gridded import marginal_densities
+from .numerics.peaks import levels_of_axis, peaks
 from .trace import Moments
 
 if TYPE_CHECKING:

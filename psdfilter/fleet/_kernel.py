@@ -16,9 +16,9 @@ from .._frames.table import Times
 from .._inference.ability import Ability
 from .._inference.batch import Judged, to_redo
 from .._inference.buckets import axes_of, stack
-from .._inference.compiled import call_compiled
 from .._inference.forecast import forecast
 from .._inference.model import AbstractModel
+from .._inference.numerics.compiled import call_compiled
 from .._inference.posterior import Posterior
 from .._inference.run import series_for
 from .._inference.series import Series

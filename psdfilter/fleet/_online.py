@@ -15,8 +15,8 @@ from jaxtyping import Array, Float, Int
 from .. import _results
 from .._checks import Numbers, require_x64
 from .._inference.ability import Ability
-from .._inference.compiled import call_compiled
 from .._inference.model import AbstractModel
+from .._inference.numerics.compiled import call_compiled
 from .._inference.registry import as_model, require
 from .._inference.series import is_partly
 from .._inference.trace import Law

@@ -8,7 +8,7 @@ from .._checks import Numbers
 from .._density.box import Box
 from .._density.moments import moments
 from .._density.psd import AbstractDensity
-from .._inference.gridded import limits_of_laws, masses_on_cells
+from .._inference.numerics.gridded import limits_of_laws, masses_on_cells
 from .._inference.result import AbstractResult
 
 # Half-width of a picture in standard deviations, where nothing but moments is known.

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._checks import Numbers
 from .._frames.out import plain_times
-from .._inference.gridded import widened
+from .._inference.numerics.gridded import widened
 from .._inference.result import AbstractResult
 from ._axes import (
     BAND,

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from .._frames.out import Moments, plain_times, state_names
-from .._inference.gridded import density_on_plane, marginal_densities
+from .._inference.numerics.gridded import density_on_plane, marginal_densities
 from .._inference.posterior import Forecast, Posterior, Smoothed
 from .._inference.result import AbstractResult
 

@@ -13,13 +13,13 @@ from ..._density.box import Box
 from ..._statespace.hoisting import hoisted
 from ..._statespace.model import StateSpaceModel
 from ..ability import Ability
-from ..compiled import remembered
 from ..engine import Task
 from ..laws import AbstractLaws
 from ..model import AbstractModel
 from ..nodes.engine import Nodes
 from ..nodes.learn import LEAST_TOL
 from ..nodes.model import NodesModel
+from ..numerics.compiled import remembered
 from ..report import Report
 from ..series import Series, is_partly
 from ..trace import Observation, Trace, held_to

@@ -1,7 +1,7 @@
 """The values of a model, made once for it."""
 
 from ..._statespace.model import StateSpaceModel
-from ..compiled import remembered
+from ..numerics.compiled import remembered
 from .reach import Frame, frame_of
 from .sparse import Grid, grid_of
 from .tables import Values, values_of

@@ -13,8 +13,8 @@ from ..._statespace.functions import requires
 from ..._statespace.model import Inputs, StateSpaceModel, log_observation_grid, observation_box
 from ..laws import AbstractLaws
 from ..model import AbstractFrozen
-from ..observed import AbstractObservedLaws, GridLaws, observation_grid
-from ..seen import laws_of_y
+from ..numerics.observed import AbstractObservedLaws, GridLaws, observation_grid
+from ..numerics.seen import laws_of_y
 from ..series import Series
 from ..trace import Ahead, Moved, Observation, Seen, Smoothing, Trace
 from . import recent

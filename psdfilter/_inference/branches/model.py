@@ -13,7 +13,6 @@ from ..._checks import is_traced
 from ..._density.blocks import GaussianBlocks
 from ..._statespace.model import Inputs, StateSpaceModel
 from ..ability import Ability
-from ..compiled import call_compiled, remembered
 from ..gaussian.bank import Bank, Layout
 from ..gaussian.laws import BankLaws
 from ..gaussian.mixture import moments
@@ -21,6 +20,7 @@ from ..gaussian.observed import probability_transforms
 from ..lattice.series import expanded
 from ..laws import AbstractLaws
 from ..model import AbstractFrozen, AbstractModel
+from ..numerics.compiled import call_compiled, remembered
 from ..report import Report
 from ..series import Series
 from ..trace import Ahead, Moved, Observation, Seen, Smoothing, Trace

@@ -21,7 +21,7 @@ from jaxtyping import Array, Int
 from ... import _results
 from ..._checks import is_traced
 from ..nodes.filtered import FilteredLaws, observation_fits
-from ..sizing.grids import flat_weights
+from ..numerics.grids import flat_weights
 from .accumulation import Split, Times, accumulate, accumulate_hilbert
 from .discrepancy import (
     MIN_MARGIN,

@@ -25,9 +25,9 @@ from ..nodes.filled import Filled
 from ..nodes.filtered import FilteredLaws, observation_fits
 from ..nodes.refine import FineNodes
 from ..nodes.step import series_logs
+from ..numerics.grids import apply_axes, axis_kernel, flat_weights, host_points
 from ..series import Series
 from ..sizing.grading import finer_rule
-from ..sizing.grids import apply_axes, axis_kernel, flat_weights, host_points
 from ..sizing.plan import AxisRegression, TransitionPlan
 from ..sizing.tables import learn_coefficients
 from .hilbert import hilbert_distance

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..nodes.filtered import FilteredLaws
-from ..sizing.grids import flat_weights
+from ..numerics.grids import flat_weights
 from .discrepancy import dense_nodes, fitted_observations
 from .hilbert import dobrushin_coefficient
 

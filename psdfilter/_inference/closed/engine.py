@@ -12,7 +12,7 @@ from ..certificate.certificate import Certificate, certificate
 from ..engine import AbstractEngine, Task
 from ..model import AbstractModel
 from ..nodes.estimate import estimate_errors
-from ..obstacles import grid_obstacle
+from ..numerics.obstacles import grid_obstacle
 from ..report import Report
 from ..series import Series
 from ..sizing.host import one_step_error

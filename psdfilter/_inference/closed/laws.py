@@ -8,8 +8,8 @@ from ..._density.psd import GaussianPSD
 from ..nodes.filled import Filled
 from ..nodes.laws import AbstractNodeLaws
 from ..nodes.refine import FineNodes
+from ..numerics.grids import AxisNodes, apply_axes
 from ..series import Series
-from ..sizing.grids import AxisNodes, apply_axes
 from .recursion import Grid, KeptSteps, expand
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._gaussian.integrals import scaled_interval_moments
-from ..sizing.grids import apply_axes
+from ..numerics.grids import apply_axes
 
 
 def _gauss(

@@ -10,7 +10,6 @@ from ..._density.conversions import PSDModel
 from ..._density.psd import GaussianPSD
 from ..._statespace.model import Inputs
 from ..ability import Ability
-from ..compiled import remembered
 from ..laws import AbstractLaws
 from ..model import AbstractModel
 from ..nodes.filled import Filled
@@ -18,7 +17,8 @@ from ..nodes.host import host_logs, tabulate
 from ..nodes.laws import AbstractNodeLaws
 from ..nodes.model import NodesModel
 from ..nodes.online import NodesLaw
-from ..observed import AbstractObservedLaws
+from ..numerics.compiled import remembered
+from ..numerics.observed import AbstractObservedLaws
 from ..report import Report
 from ..series import Series, is_partly
 from ..sizing.host import fill

@@ -29,8 +29,8 @@ from ..._statespace.functions import Time
 from ..._statespace.model import Inputs, StateSpaceModel
 from ..nodes.host import Tabulated
 from ..nodes.step import logs_at, observation_status
+from ..numerics.grids import finite_peak
 from ..series import Series
-from ..sizing.grids import finite_peak
 from ..sizing.plan import Plan
 from ..sizing.tables import fill_prior, fit_axes, learn_coefficients
 from .midpoints import MidpointAxis, Midpoints, transition_table

@@ -10,7 +10,7 @@ from ..._statespace.model import StateSpaceModel
 from ..ability import Ability
 from ..engine import AbstractEngine, Task
 from ..model import AbstractModel
-from ..obstacles import grid_obstacle
+from ..numerics.obstacles import grid_obstacle
 from ..series import Series
 from ..trace import Trace
 from .learn import free_obstacle, learn_free_shapes

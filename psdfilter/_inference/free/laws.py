@@ -12,7 +12,7 @@ from ..._checks import Numbers, is_concrete
 from ..._density.box import Box
 from ..._density.generalized import GeneralizedGaussianPSD
 from ..laws import AbstractLaws
-from ..quadrature import axis_marginal, draw, graded_cdfs, line_quantiles
+from ..numerics.quadrature import axis_marginal, draw, graded_cdfs, line_quantiles
 from .atoms import Atoms, log_heights
 from .compress import SquareSum
 from .rules import axes_between, mesh

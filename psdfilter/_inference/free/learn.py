@@ -16,8 +16,8 @@ from ..._density.generalized import GeneralizedGaussianPSD
 from ..._learning.generalized import GeneralizedFit, learn_generalized
 from ..._statespace.functions import keywords_of
 from ..._statespace.model import StateSpaceModel, observation_box
+from ..numerics.grids import Either
 from ..report import Report
-from ..sizing.grids import Either
 from .atoms import Atoms, TermKernel, kernel_of, log_heights, log_sizes, slices
 from .compress import SquareSum
 from .mass import kept_mass

@@ -14,7 +14,7 @@ from ..._statespace.model import Inputs
 from ..ability import Ability
 from ..laws import AbstractLaws
 from ..model import AbstractModel
-from ..observed import GridLaws
+from ..numerics.observed import GridLaws
 from ..report import Report
 from ..series import Series
 from ..trace import Ahead, Observation, Seen, Smoothing, Trace

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from ..._density.box import Box
 from ..._gaussian.quadrature import legendre_rule
-from ..observed import NUM_NODES, GridLaws, observation_grid
+from ..numerics.observed import NUM_NODES, GridLaws, observation_grid
 from .compress import SquareSum
 from .observation import AbstractObservation
 from .step import StepSizes, rule_for

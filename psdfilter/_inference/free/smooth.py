@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..._checks import is_concrete
-from ..quadrature import draw
+from ..numerics.quadrature import draw
 from ..series import Series
 from .atoms import evaluate, slices
 from .compress import SquareSum, project

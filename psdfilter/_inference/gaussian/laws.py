@@ -14,7 +14,7 @@ from ..._density.blocks import GaussianBlocks
 from ..._density.generalized import PairwiseGaussianPSD
 from ..._density.sampling import sample
 from ..._gaussian.linalg import psd_root
-from ..observed import AbstractObservedLaws
+from ..numerics.observed import AbstractObservedLaws
 from .bank import Bank, Layout, bank_line, bank_moments, density_of, shares_of
 from .pairs import pairs_of
 

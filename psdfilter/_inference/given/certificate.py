@@ -19,8 +19,8 @@ from ..certificate.certificate import Certificate
 from ..certificate.discrepancy import MIN_MARGIN, SUP_MARGIN, Discrepancy
 from ..certificate.hilbert import birkhoff_coefficient, mixing_birkhoff, mixing_constant
 from ..certificate.memory import MAX_MEMORY_WORK, Memory, memory_of
+from ..numerics.grids import grid_points
 from ..series import Series
-from ..sizing.grids import grid_points
 from ..trace import Trace
 from .model import GivenModel
 from .run import status

@@ -11,8 +11,8 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ..._checks import Numbers
 from ..laws import AbstractLaws
-from ..mass import legendre_rules, log_mass
-from ..quadrature import axis_marginal, draw, graded_cdfs, graded_quantiles
+from ..numerics.mass import legendre_rules, log_mass
+from ..numerics.quadrature import axis_marginal, draw, graded_cdfs, graded_quantiles
 from ..series import Series
 from .density import StepDensity
 from .run import GivenLaw, Kept

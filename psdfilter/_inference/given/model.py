@@ -12,7 +12,7 @@ from ..._statespace.model import Inputs
 from ..ability import Ability
 from ..laws import AbstractLaws
 from ..model import AbstractModel
-from ..observed import GridLaws, observation_grid
+from ..numerics.observed import GridLaws, observation_grid
 from ..report import Report
 from ..series import Series
 from ..trace import Ahead, Moved, Observation, Seen, Smoothing, Trace

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from ..quadrature import draw
+from ..numerics.quadrature import draw
 from .run import push
 from .table import Table
 from .triple import pair_values

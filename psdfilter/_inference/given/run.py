@@ -10,8 +10,8 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from ... import _results
 from ..nodes.laws import moments_from_features
 from ..nodes.step import StepOutput, correct
+from ..numerics.grids import finite_peak
 from ..series import Series
-from ..sizing.grids import finite_peak
 from ..trace import Trace
 from .table import Table
 

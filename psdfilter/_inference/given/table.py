@@ -20,8 +20,8 @@ from ..._density.conversions import PSDModel
 from ..._density.generalized import pairwise
 from ..._density.psd import GaussianPSD
 from ..._gaussian.quadrature import legendre_rule
-from ..observed import observation_grid
-from ..sizing.grids import flat_weights, grid_points, half_of, host_points, mesh_points
+from ..numerics.grids import flat_weights, grid_points, half_of, host_points, mesh_points
+from ..numerics.observed import observation_grid
 from ..sizing.plan import Unaffordable
 from .host import host_pairs, host_values
 from .triple import Triple, curvatures, outside

@@ -12,13 +12,13 @@ from ..._checks import is_concrete, is_traced
 from ..._statespace.functions import Row
 from ..._statespace.model import Inputs, StateSpaceModel
 from ..ability import Ability
-from ..compiled import call_compiled, remembered
 from ..gaussian.bank import Layout
 from ..gaussian.laws import BankLaws
 from ..gaussian.observed import probability_transforms
 from ..laws import NO_REGIMES, AbstractLaws
 from ..model import AbstractFrozen, AbstractModel
-from ..observed import AbstractObservedLaws
+from ..numerics.compiled import call_compiled, remembered
+from ..numerics.observed import AbstractObservedLaws
 from ..report import Report
 from ..series import Series
 from ..trace import Ahead, Moved, Observation, Seen, Smoothing, Trace

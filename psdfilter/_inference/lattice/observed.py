@@ -15,7 +15,7 @@ from ..._statespace.functions import GaussianObservation, Inputs, Row, as_vector
 from ..._statespace.model import StateSpaceModel, log_observation_grid
 from ..gaussian.bank import Bank, Layout
 from ..gaussian.laws import BankLaws
-from ..observed import GridLaws, observation_grid
+from ..numerics.observed import GridLaws, observation_grid
 from ..transformed.simulated import NUM_PATHS, DrawnLaws, DrawnObservations
 from .laws import LatticeLaws
 from .space import grid_of

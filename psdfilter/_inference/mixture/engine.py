@@ -14,7 +14,7 @@ from ..ability import Ability
 from ..engine import AbstractEngine, Task
 from ..gaussian.prior import prior_blocks
 from ..model import AbstractModel
-from ..obstacles import grid_obstacle, too_little_noise
+from ..numerics.obstacles import grid_obstacle, too_little_noise
 from ..report import Report
 from ..series import Series, as_series
 from ..trace import Trace

@@ -14,8 +14,8 @@ from ..._density.operations import product
 from ..._density.psd import AbstractDensity, GaussianPSD
 from ..._gaussian.linalg import shrink_factor
 from ..._statespace.functions import Inputs, Time
+from ..numerics.grids import apply_last_axes
 from ..sizing.contraction import Structure
-from ..sizing.grids import apply_last_axes
 from ..sizing.plan import AxisRegression, TransitionPlan
 from ..sizing.tables import learn_coefficients
 from .filled import Filled

@@ -11,7 +11,7 @@ from ..ability import Ability
 from ..certificate.certificate import Certificate, certificate
 from ..engine import AbstractEngine, Task
 from ..model import AbstractModel
-from ..obstacles import grid_obstacle
+from ..numerics.obstacles import grid_obstacle
 from ..series import Series
 from ..trace import Trace
 from .estimate import estimate_errors

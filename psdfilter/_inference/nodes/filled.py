@@ -10,8 +10,8 @@ from ..._density.anchors import TensorGrid
 from ..._density.psd import GaussianPSD
 from ..._statespace.functions import Time
 from ..._statespace.model import Inputs, StateSpaceModel
+from ..numerics.grids import apply_last_axes
 from ..sizing.contraction import backward_tensor
-from ..sizing.grids import apply_last_axes
 from ..sizing.plan import Plan
 from ..sizing.tables import (
     TransitionTables,

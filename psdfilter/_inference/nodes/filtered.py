@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from ..numerics.grids import finite_peak
 from ..series import Series
-from ..sizing.grids import finite_peak
 from ..sizing.tables import observation_coefficients
 from .densities import ProductDensity
 from .filled import Filled

@@ -24,7 +24,7 @@ from ..._density.psd import GaussianPSD
 from ..._gaussian.integrals import scaled_interval_mass
 from ..._gaussian.linalg import psd_root, shrink_factor
 from ..._statespace.model import StateSpaceModel, keywords_of, log_observation_grid
-from ..sizing.grids import AxisNodes, apply_axes, finite_peak, grid_points
+from ..numerics.grids import AxisNodes, apply_axes, finite_peak, grid_points
 from ..sizing.plan import AxisRegression, Plan
 from ..sizing.tables import fit_axes
 

@@ -14,10 +14,10 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..._checks import Numbers
 from ..._density.psd import AbstractDensity
 from ..laws import AbstractLaws
-from ..mass import log_mass
-from ..quadrature import axis_marginal, draw, graded_cdfs, graded_quantiles
+from ..numerics.grids import AxisNodes
+from ..numerics.mass import log_mass
+from ..numerics.quadrature import axis_marginal, draw, graded_cdfs, graded_quantiles
 from ..sizing.grading import finer_rule
-from ..sizing.grids import AxisNodes
 from .densities import ProductDensity, SmoothedDensity
 from .filled import Filled
 from .refine import FineNodes, fine_nodes

@@ -16,7 +16,7 @@ from ..._statespace.model import Inputs, StateSpaceModel
 from ..ability import Ability
 from ..laws import AbstractLaws
 from ..model import AbstractFrozen, AbstractModel
-from ..observed import AbstractObservedLaws
+from ..numerics.observed import AbstractObservedLaws
 from ..report import Report
 from ..series import Series
 from ..trace import Ahead, Moved, Observation, Seen, Smoothing, Trace

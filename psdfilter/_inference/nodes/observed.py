@@ -15,8 +15,8 @@ from ..._checks import is_traced
 from ..._density.psd import GaussianPSD
 from ..._gaussian.quadrature import legendre_rule
 from ..._statespace.model import Inputs, log_observation_grid, observation_box
-from ..observed import AbstractObservedLaws, GridLaws, observation_grid
-from ..seen import laws_of_y
+from ..numerics.observed import AbstractObservedLaws, GridLaws, observation_grid
+from ..numerics.seen import laws_of_y
 from .filtered import FilteredLaws
 from .laws import AbstractNodeLaws
 from .refine import FineNodes, fine_nodes

@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..._statespace.functions import Inputs, Time
-from ..quadrature import draw
-from ..sizing.grids import AxisNodes, apply_axes
+from ..numerics.grids import AxisNodes, apply_axes
+from ..numerics.quadrature import draw
 from ..sizing.tables import backward_nodes, learn_coefficients
 from .filled import Filled
 from .filtered import FilteredLaws

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..numerics.grids import AxisNodes, apply_axes, apply_last_axes, flat_weights, grid_points
 from ..series import Series
 from ..sizing.contraction import backward_tensor
 from ..sizing.grading import finer_rule
-from ..sizing.grids import AxisNodes, apply_axes, apply_last_axes, flat_weights, grid_points
 from ..sizing.tables import learn_coefficients, predict_nodes, roots_on
 from .filled import Filled
 

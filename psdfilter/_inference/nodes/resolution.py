@@ -5,7 +5,7 @@ from jaxtyping import Array, Float
 
 from ..._statespace.functions import Time
 from ..._statespace.model import Inputs, log_transition_table
-from ..sizing.grids import apply_last_axes, flat_weights, grid_points
+from ..numerics.grids import apply_last_axes, flat_weights, grid_points
 from ..sizing.plan import TransitionPlan
 from .filled import Filled
 

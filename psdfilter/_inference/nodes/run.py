@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from ..._statespace.model import Inputs
-from ..compiled import call_compiled
+from ..numerics.compiled import call_compiled
 from ..series import Series, is_partly
 from ..trace import Moved, Observation, Seen, Trace
 from .filled import Filled

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from ..._checks import is_traced
 from ..._statespace.model import Inputs
-from ..compiled import call_compiled, remembered
+from ..numerics.compiled import call_compiled, remembered
 from .filled import Filled
 
 # Bytes of all tables of a series, and of those filled at one go.

@@ -9,8 +9,8 @@ from jaxtyping import Array, Float, Int
 from ... import _results
 from ..._statespace.functions import Inputs, Time
 from ..._statespace.model import StateSpaceModel, log_observation_table
+from ..numerics.grids import finite_peak
 from ..series import Series
-from ..sizing.grids import finite_peak
 from .joint import JointObservation
 from .marginal import partly_missing_logs
 from .workspace import Stepper, Workspace, at_check_points

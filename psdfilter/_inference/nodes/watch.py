@@ -24,9 +24,9 @@ from ..._statespace.model import (
     log_prior_table,
     log_transition_table,
 )
+from ..numerics.grids import grid_points
 from ..sizing.contraction import Structure, predict_tensor
 from ..sizing.grading import finer_rule
-from ..sizing.grids import grid_points
 from ..sizing.plan import Plan
 from ..sizing.tables import TransitionTables
 from .filled import Filled, maybe_renormalized

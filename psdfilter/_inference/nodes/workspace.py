@@ -10,9 +10,9 @@ from jaxtyping import Array, Float
 from ..._checks import is_traced
 from ..._statespace.functions import Inputs, Time, as_function
 from ..._statespace.model import StateSpaceModel
-from ..compiled import remembered
+from ..numerics.compiled import remembered
+from ..numerics.grids import grid_points, mesh_points
 from ..sizing.contraction import Structure
-from ..sizing.grids import grid_points, mesh_points
 from ..sizing.plan import Plan
 from .filled import Filled
 from .joint import JointObservation

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from ..._gaussian.quadrature import legendre_rule
 from ..._statespace.model import Inputs, StateSpaceModel
 from ..._statespace.pairs import log_prior_points, log_transition_pairs
-from .grids import (
+from ..numerics.grids import (
     apply_axes,
     axis_kernel,
     center_of,

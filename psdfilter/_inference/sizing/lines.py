@@ -11,7 +11,7 @@ from ..._learning.axes import Axis, features, least_num
 from ..._learning.sizing import oversampling_for, pad_for, ridge_for, spread_for
 from ..._statespace.model import Inputs, StateSpaceModel
 from ..._statespace.pairs import log_transition_pairs
-from .grids import center_of, half_of
+from ..numerics.grids import center_of, half_of
 from .plan import Unaffordable, ridge_fit
 from .typical import TypicalPaths
 

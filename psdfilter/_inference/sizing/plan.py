@@ -16,9 +16,9 @@ from ..._density.box import Box
 from ..._gaussian.quadrature import legendre_rule
 from ..._learning.axes import Axis, factor_axis
 from ..._learning.banded import LEAST_ANCHORS, banded_fit
+from ..numerics.grids import axis_kernel, flat_weights, grid_points
 from .contraction import Structure, contraction_cost
 from .grading import Rule
-from .grids import axis_kernel, flat_weights, grid_points
 
 
 def ridge_fit(

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._statespace.model import Inputs, StateSpaceModel, log_prior_table, log_transition_table
+from ..numerics.grids import AxisNodes, apply_axes, apply_last_axes, finite_peak, grid_points
 from .contraction import backward_tensor, predict_tensor
-from .grids import AxisNodes, apply_axes, apply_last_axes, finite_peak, grid_points
 from .plan import AxisRegression, Plan, TransitionPlan
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..._checks import Numbers
 from ..._density.psd import AbstractDensity
 from ..laws import AbstractLaws
-from ..observed import AbstractObservedLaws
+from ..numerics.observed import AbstractObservedLaws
 
 
 class PickedLaws(AbstractLaws):

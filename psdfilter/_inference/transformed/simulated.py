@@ -18,7 +18,7 @@ from ..._density.psd import AbstractDensity
 from ..._statespace.functions import AbstractFunction, Row, call
 from ..._statespace.model import StateSpaceModel
 from ..laws import AbstractLaws
-from ..observed import AbstractObservedLaws
+from ..numerics.observed import AbstractObservedLaws
 from ..trace import Ahead
 
 # Paths: standard errors of means are 1/256 of a standard deviation.

@@ -16,7 +16,7 @@ from ...._statespace.model import (
     log_observation_table,
     log_transition_table,
 )
-from ...compiled import call_compiled
+from ...numerics.compiled import call_compiled
 from ..rules import no_nan
 from ..spikes import BUMP, bends
 from .records import AXES, Active, Tables

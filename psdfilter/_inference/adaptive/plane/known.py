@@ -1,7 +1,7 @@
 """The values of a model of two coordinates, made once for it."""
 
 from ...._statespace.model import StateSpaceModel
-from ...compiled import remembered
+from ...numerics.compiled import remembered
 from .values import PlaneValues
 
 

@@ -14,8 +14,8 @@ from ...._statespace.model import (
     observation_box,
 )
 from ...laws import AbstractLaws
-from ...observed import AbstractObservedLaws, GridLaws, observation_grid
-from ...seen import laws_of_y
+from ...numerics.observed import AbstractObservedLaws, GridLaws, observation_grid
+from ...numerics.seen import laws_of_y
 from ...series import Series
 from ...trace import Ahead, Moved, Observation, Seen, Smoothing, Trace
 from .. import hosted

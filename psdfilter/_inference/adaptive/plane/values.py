@@ -22,7 +22,7 @@ from ...._statespace.model import (
     log_transition_rows,
     log_transition_table,
 )
-from ...compiled import call_compiled
+from ...numerics.compiled import call_compiled
 from ..rules import no_nan
 from ..tables import Seen
 

@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 import numpy as np
 
-from .ability import NotOffered
-from .laws import AbstractLaws
+from ..ability import NotOffered
+from ..laws import AbstractLaws
 
 # Mass that may be out of sight on each side, and room beside what is in sight.
 _HIDDEN, _ROOM = 1e-3, 0.06

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float
 
-from .._density.modes import peaks_of
-from .._density.psd import AbstractDensity
+from ..._density.modes import peaks_of
+from ..._density.psd import AbstractDensity
 
 # Points on an axis at levels of the distribution function, which are close where mass is, and at
 # equal distances, which see what little mass lies elsewhere.

@@ -15,7 +15,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, PyTree
 
-from .._checks import is_traced
+from ..._checks import is_traced
 
 T = TypeVar("T")
 

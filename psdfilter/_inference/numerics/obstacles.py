@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from .._checks import Numbers, is_traced
-from .._statespace.model import AdditiveGaussian, StateSpaceModel
+from ..._checks import Numbers, is_traced
+from ..._statespace.model import AdditiveGaussian, StateSpaceModel
 
 # The least standard deviation of the noise, as a share of the box's half-width, that a grid of
 # tolerable size resolves, by the number of coordinates.

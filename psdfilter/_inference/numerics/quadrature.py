@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._gaussian.quadrature import legendre_rule
-from .._gaussian.spectrum import legendre_transform
+from ..._gaussian.quadrature import legendre_rule
+from ..._gaussian.spectrum import legendre_transform
 
 
 def _integrated_basis(x: Float[Array, " n"], num: int) -> Float[Array, "n k"]:

@@ -15,11 +15,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 from scipy.interpolate import CubicSpline
 
-from .._checks import Numbers
-from .._density.psd import AbstractDensity
-from .._statespace.coordinates import AbstractAxis, Real
-from .._statespace.functions import Inputs, call
-from .._statespace.model import StateSpaceModel, log_observation_grid
+from ..._checks import Numbers
+from ..._density.psd import AbstractDensity
+from ..._statespace.coordinates import AbstractAxis, Real
+from ..._statespace.functions import Inputs, call
+from ..._statespace.model import StateSpaceModel, log_observation_grid
 from .observed import AbstractObservedLaws
 
 # Nodes of a law of x, with their masses.

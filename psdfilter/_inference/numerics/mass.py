@@ -9,11 +9,11 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
-from .._checks import is_traced
-from .._density.box import Box
-from .._density.psd import AbstractDensity, over_points
-from .._gaussian.quadrature import legendre_rule
-from .sizing.grids import AxisNodes, flat_weights, grid_points
+from ..._checks import is_traced
+from ..._density.box import Box
+from ..._density.psd import AbstractDensity, over_points
+from ..._gaussian.quadrature import legendre_rule
+from .grids import AxisNodes, flat_weights, grid_points
 
 # Two rules that agree to this are right to rounding: the finer one has squared its error at least.
 _AGREE = 1e-13

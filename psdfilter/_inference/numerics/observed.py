@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._checks import Numbers
-from .._density.box import Box
-from .._density.psd import AbstractDensity
-from .._gaussian.quadrature import legendre_rule
-from .ability import Ability, NotOffered
-from .laws import AbstractLaws
+from ..._checks import Numbers
+from ..._density.box import Box
+from ..._density.psd import AbstractDensity
+from ..._gaussian.quadrature import legendre_rule
+from ..ability import Ability, NotOffered
+from ..laws import AbstractLaws
+from .grids import flat_weights, mesh_points
 from .quadrature import axis_marginal, draw, graded_cdfs, line_quantiles
-from .sizing.grids import flat_weights, mesh_points
 
 # Nodes for each coordinate of y, by their number: about 10^4 in all at most.
 NUM_NODES = {1: 256, 2: 48, 3: 20}

@@ -1,0 +1,1 @@
+"""What several engines compute with: quadrature, masses, laws of observations, compiled calls."""
