@@ -45,9 +45,23 @@ QUICK_COMPILATION = (
 )
 
 
+# Workers, and the programs that tests start, compile the same functions over and over: a third of all
+# time. They share what is compiled, and the next run finds it in pytest's own cache.
+SHARED_PROGRAMS = {
+    "jax_compilation_cache_dir": "JAX_COMPILATION_CACHE_DIR",
+    "jax_persistent_cache_min_compile_time_secs": "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS",
+    "jax_persistent_cache_min_entry_size_bytes": "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES",
+}
+
+
 def pytest_configure(config):
     if config.option.markexpr == "not slow":
         os.environ.setdefault("XLA_FLAGS", QUICK_COMPILATION)
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        values = str(config.cache.mkdir("jax")), 0.0, -1
+        for (setting, variable), value in zip(SHARED_PROGRAMS.items(), values, strict=True):
+            jax.config.update(setting, value)
+            os.environ[variable] = str(value)
 
 
 # Compiled programs pile up, by more than 10 GB an hour, each with mappings of its own, of which a

@@ -136,15 +136,16 @@ def test_a_sampler_that_leaves_the_plan_has_to_turn_back(volatility):
 
 
 @pytest.mark.slow
-def test_an_outlier_is_named_and_makes_no_theta_impossible():
+def test_an_outlier_is_followed_and_makes_no_theta_impossible():
     system, theta = psd.systems.stochastic_volatility, SYSTEMS["stochastic_volatility"]
     ys = np.array(system.simulate(3, 90)[1])
     ys[20] = 14.0
-    with pytest.warns(psd.PlanWarning, match=r"ys\[20\]"):
-        ll = psd.likelihood(lambda p: system(**p), theta, ys, tol=1e-3)
+    ll = psd.likelihood(lambda p: system(**p), theta, ys, tol=1e-3)
     compiled = jax.jit(ll)
     for other in (theta, {**theta, "sigma": 0.22}, {**theta, "rho": 0.9}):
-        assert np.isfinite(compiled(other))
+        truth = psd.run_filter(psd.learn(system(**other), 1e-5), ys).log_likelihood
+        # Increments may differ by 3 tol from those of the filter.
+        assert float(compiled(other)) == pytest.approx(float(truth), abs=2e-2)
 
 
 @pytest.mark.slow
