@@ -45,8 +45,8 @@ QUICK_COMPILATION = (
 )
 
 
-# Workers, and the programs that tests start, compile the same functions over and over: a third of all
-# time. They share what is compiled, and the next run finds it in pytest's own cache.
+# Workers, and the programs that tests start, compile the same functions over and over: a third of
+# all time. They share what is compiled, and the next run finds it in pytest's own cache.
 SHARED_PROGRAMS = {
     "jax_compilation_cache_dir": "JAX_COMPILATION_CACHE_DIR",
     "jax_persistent_cache_min_compile_time_secs": "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS",
