@@ -48,11 +48,11 @@ from .varying_adapter import VaryingParts, refuse_others, varying_linear
 
 def additive_gaussian(
     f: Callable[..., Numbers],
-    h: Callable[..., Numbers] | None,
-    Q: Numbers | Callable[..., Numbers],
-    R: Numbers | None,
-    m0: Numbers,
-    P0: Numbers,
+    h: Callable[..., Numbers] | None = None,
+    Q: Numbers | Callable[..., Numbers] | None = None,
+    R: Numbers | None = None,
+    m0: Numbers | None = None,
+    P0: Numbers | None = None,
     state_box: BoxLike | None = None,
     observation_box: BoxLike | None = None,
     *,
@@ -71,11 +71,11 @@ def additive_gaussian(
 
     Args:
         f: u (d,) -> mean of the new state (d,), a JAX function; may take `t` and `inputs`.
-        h: x (d,) -> mean of the observation (p,), likewise; None with `log_observation`.
+        h: x (d,) -> mean of the observation (p,), likewise; left out with `log_observation`.
         Q: a variance, d variances, or a covariance matrix. On a grid, independent noise lets every
             axis be learned apart, and correlated noise is taken for d <= 2. Or a function of `dt`
             (or `t`, `inputs`), which engine "mixture" serves.
-        R: a variance, p variances, or a covariance matrix; None with `log_observation`.
+        R: a variance, p variances, or a covariance matrix; left out with `log_observation`.
         m0: mean of the first state.
         P0: its covariance, as for Q.
         state_box: where the state lives. By default quantiles of 512 simulated paths of 64 steps
@@ -89,6 +89,10 @@ def additive_gaussian(
             is one in other units, else False. Residuals then go the shortest way round, and it
             does not matter by how many turns y and h(x) differ.
     """
+    if Q is None or m0 is None or P0 is None:
+        given = {"Q": Q, "m0": m0, "P0": P0}
+        left_out = [name for name, value in given.items() if value is None]
+        raise ValueError(f"Q, m0 and P0 must be given, got no {', no '.join(left_out)}")
     mean = as_mean("m0", m0)
     dim = mean.shape[0]
     _check_dynamics(f, mean, state_box, inputs)
@@ -205,10 +209,10 @@ def _on_circles(box: Box, noise: Noise) -> Noise:
 def linear_gaussian(
     F: Numbers | Callable[..., Numbers],
     Q: Numbers | Callable[..., Numbers],
-    H: Numbers | None,
-    R: Numbers | None,
-    m0: Numbers | None,
-    P0: Numbers | None,
+    H: Numbers | None = None,
+    R: Numbers | None = None,
+    m0: Numbers | None = None,
+    P0: Numbers | None = None,
     *,
     b: Numbers | Callable[..., Numbers] | None = None,
     d: Numbers | None = None,

@@ -188,3 +188,25 @@ def test_a_grid_that_cannot_serve_says_why(change, message):
     with pytest.raises(ValueError, match=message):
         psd.learn(ssm, engine="nodes")
     assert isinstance(psd.learn(ssm), LinearizedModel)
+
+
+def test_a_sensor_that_is_a_density_needs_no_h_and_r():
+    ssm = psd.additive_gaussian(
+        f=lambda x: 0.9 * x,
+        Q=0.1,
+        m0=0.0,
+        P0=1.0,
+        log_observation=lambda x, y: -jnp.abs(y[0] - x[0]),
+    )
+    assert float(ssm.log_observation(jnp.zeros(1), jnp.ones(1))) == -1.0
+
+
+@pytest.mark.parametrize(
+    ("left_out", "message"),
+    [("Q", "got no Q"), ("m0", "got no m0"), ("P0", "got no P0"), ("h", "h and R must be given")],
+)
+def test_what_was_left_out_is_named(left_out, message):
+    given = {"f": lambda x: 0.9 * x, "h": lambda x: x, "Q": 0.1, "R": 0.1, "m0": 0.0, "P0": 1.0}
+    del given[left_out]
+    with pytest.raises(ValueError, match=message):
+        psd.additive_gaussian(**given)
