@@ -7,7 +7,7 @@ the programme runs, through `equinox.error_if`.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, TypeGuard, cast
+from typing import Any, NamedTuple, TypeGuard, TypeVar, cast
 
 import equinox as eqx
 import jax
@@ -17,6 +17,8 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, PRNGKeyArray, PyTree
 
 from . import _results
+
+T = TypeVar("T")
 
 # What public functions take for an array: NumPy and JAX arrays, numbers, and nested lists.
 Numbers = ArrayLike | Sequence[object]
@@ -144,6 +146,13 @@ def _carriers(argument: PyTree, leaves: list[Array]) -> list[int]:
     if is_concrete(precision):
         return [i for i, leaf in enumerate(leaves) if not is_concrete(leaf)]
     return [i for i, leaf in enumerate(leaves) if leaf is precision]
+
+
+def given(name: str, value: T | None) -> T:
+    """An argument that must not be left out, though others before it may."""
+    if value is None:
+        raise ValueError(f"{name} must be given, got None")
+    return value
 
 
 def as_reals(name: str, value: Numbers) -> Array:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._checks import Numbers
+from .._checks import Numbers, given
 from .._density.blocks import GaussianBlocks
 from .._density.box import Box, as_box
 from .._density.moments import moments
@@ -89,15 +89,11 @@ def additive_gaussian(
             is one in other units, else False. Residuals then go the shortest way round, and it
             does not matter by how many turns y and h(x) differ.
     """
-    if Q is None or m0 is None or P0 is None:
-        given = {"Q": Q, "m0": m0, "P0": P0}
-        left_out = [name for name, value in given.items() if value is None]
-        raise ValueError(f"Q, m0 and P0 must be given, got no {', no '.join(left_out)}")
-    mean = as_mean("m0", m0)
+    mean = as_mean("m0", given("m0", m0))
     dim = mean.shape[0]
     _check_dynamics(f, mean, state_box, inputs)
-    noise, changing = _noise_of(Q, dim, state_box, inputs)
-    prior = as_noise("P0", P0, dim, singular=True)
+    noise, changing = _noise_of(given("Q", Q), dim, state_box, inputs)
+    prior = as_noise("P0", given("P0", P0), dim, singular=True)
     move = as_function(f)
     if log_observation is None:
         see, seen_noise, parts = _additive_sensor(h, R, mean, inputs, wrap)
@@ -170,12 +166,8 @@ def _box_for(
     """The box that was given, or one that holds simulated states; whether these stay finite."""
     if given is not None:
         return as_box("state_box", given, prior.mean.shape[0]), True
-    return simulated_or_prior_box(
-        lambda key: prior.mean + prior.noise.draw(key),
-        lambda key, u, t: as_vector(call(move, u, t=t, inputs=inputs)) + noise.draw(key),
-        prior.mean,
-        jnp.sqrt(prior.noise.variances),
-    )
+    start, step = GaussianStart(prior.mean, prior.noise), GaussianSampler(move, noise)
+    return simulated_or_prior_box(start, step, inputs)
 
 
 def _additive_sensor(

@@ -1,7 +1,6 @@
 """Boxes for models that come without one: where the state goes, simulated or computed."""
 
-from collections.abc import Callable
-
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +9,7 @@ from jaxtyping import Array, Float
 from .._checks import is_concrete
 from .._density.box import Box
 from .._learning.domains import box_from_samples
+from .functions import AbstractFunction, GaussianStart, Inputs, call
 
 # Five standard deviations leave 6e-7 of a Gaussian outside: below the tolerances people ask for.
 SPREAD = 5.0
@@ -17,35 +17,36 @@ _CHAINS, _STEPS = 512, 64
 _LEAK, _MARGIN = 1e-4, 0.15
 
 
-def simulated_box(
-    start: Callable[[Array], Array],
-    step: Callable[[Array, Array, Array], Array],
-    prior_mean: Float[Array, " d"],
-    prior_sd: Float[Array, " d"],
-) -> Box:
+@eqx.filter_jit
+def _paths(
+    start: AbstractFunction, step: AbstractFunction, inputs: Inputs
+) -> Float[Array, "t n d"]:
+    """Simulated states; compiled once for all models of the same code."""
+    keys = jax.random.split(jax.random.key(20_240_101), (_STEPS + 1, _CHAINS))
+
+    def advance(states: Array, at: tuple[Array, Array]) -> tuple[Array, Array]:
+        row, t = at
+        new = jax.vmap(lambda key, u: call(step, key, u, t=t, inputs=inputs))(row, states)
+        return new, new
+
+    first = jax.vmap(start)(keys[0])
+    _, rest = jax.lax.scan(advance, first, (keys[1:], jnp.arange(1, _STEPS + 1)))
+    return jax.lax.stop_gradient(jnp.concatenate([first[None], rest]))
+
+
+def simulated_box(start: GaussianStart, step: AbstractFunction, inputs: Inputs) -> Box:
     """Quantiles of simulated states plus a margin, and five standard deviations of the prior.
 
     Works on traced models too: the bounds are then traced, and constants for differentiation.
 
     Args:
         start: key -> x_0 (d,).
-        step: key, u (d,), t -> x (d,).
-        prior_mean: mean of x_0.
-        prior_sd: standard deviations of x_0.
+        step: key, u (d,) -> x (d,); may take `t` and `inputs`.
+        inputs: a row of them.
     """
-    keys = jax.random.split(jax.random.key(20_240_101), (_STEPS + 1, _CHAINS))
-
-    def advance(states: Array, at: tuple[Array, Array]) -> tuple[Array, Array]:
-        row, t = at
-        new = jax.vmap(lambda key, u: step(key, u, t))(row, states)
-        return new, new
-
-    first = jax.vmap(start)(keys[0])
-    _, rest = jax.lax.scan(advance, first, (keys[1:], jnp.arange(1, _STEPS + 1)))
-    paths = jax.lax.stop_gradient(jnp.concatenate([first[None], rest]))
-    low, high = jax.lax.stop_gradient(
-        (prior_mean - SPREAD * prior_sd, prior_mean + SPREAD * prior_sd)
-    )
+    paths = _paths(start, step, inputs)
+    mean, sd = start.mean, jnp.sqrt(start.noise.variances)
+    low, high = jax.lax.stop_gradient((mean - SPREAD * sd, mean + SPREAD * sd))
     if not is_concrete(paths):
         points = paths.reshape(-1, paths.shape[-1])
         tail = 0.5 * _LEAK / points.shape[1]
@@ -57,17 +58,15 @@ def simulated_box(
 
 
 def simulated_or_prior_box(
-    start: Callable[[Array], Array],
-    step: Callable[[Array, Array, Array], Array],
-    prior_mean: Float[Array, " d"],
-    prior_sd: Float[Array, " d"],
+    start: GaussianStart, step: AbstractFunction, inputs: Inputs
 ) -> tuple[Box, bool]:
     """The simulated box; if states run away, the prior's alone, and False."""
     try:
-        return simulated_box(start, step, prior_mean, prior_sd), True
+        return simulated_box(start, step, inputs), True
     except ValueError:
-        width = jnp.where(prior_sd > 0, SPREAD * prior_sd, 1.0)
-        return Box(*jax.lax.stop_gradient((prior_mean - width, prior_mean + width))), False
+        sd = jnp.sqrt(start.noise.variances)
+        width = jnp.where(sd > 0, SPREAD * sd, 1.0)
+        return Box(*jax.lax.stop_gradient((start.mean - width, start.mean + width))), False
 
 
 def box_of_paths(paths: Float[np.ndarray, "t n d"]) -> Box:
