@@ -202,11 +202,9 @@ def test_a_sensor_that_is_a_density_needs_no_h_and_r():
 
 
 @pytest.mark.parametrize(
-    ("left_out", "message"),
-    [(name, f"{name} must be given") for name in ("Q", "m0", "P0")]
-    + [("h", "h and R must be given")],
+    ("left_out", "named"), [("Q", "Q"), ("m0", "m0"), ("P0", "P0"), ("h", "h and R")]
 )
-def test_what_was_left_out_is_named(left_out, message):
+def test_what_was_left_out_is_named(left_out, named):
     given = {"f": lambda x: 0.9 * x, "h": lambda x: x, "Q": 0.1, "R": 0.1, "m0": 0.0, "P0": 1.0}
     del given[left_out]
     with pytest.raises(ValueError, match=f"^{named} must be given"):
