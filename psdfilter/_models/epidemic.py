@@ -84,12 +84,13 @@ class SIR(AbstractFamily):
             return jnp.stack([u[0] - beta * i, jnp.log(i * jnp.exp(-gamma) + fresh)])
 
         scale = jnp.log(rho * self.population)
+        counts, size = self.counts, theta.get("size")
 
         def log_observation(x: Array, y: Array) -> Array:
-            return log_count(self.counts, x[1] + scale, y[0], theta.get("size"))
+            return log_count(counts, x[1] + scale, y[0], size)
 
         def sample_observation(key: Array, x: Array) -> Array:
-            return sample_count(self.counts, key, x[1:] + scale, theta.get("size"))
+            return sample_count(counts, key, x[1:] + scale, size)
 
         sigma = theta["sigma"] * jnp.array([_QUIET, 1.0])
         ssm = additive_gaussian(

@@ -72,7 +72,7 @@ class AbstractFamily(eqx.Module):
         start = self.start(data) if theta0 is None else theta0
         known = self.known(data)
         found = fit(
-            lambda theta: self.build(theta, known),
+            _Build(self, known),
             start,
             table_of(y, data),
             bounds=self._bounds(start),
@@ -113,6 +113,16 @@ class AbstractFamily(eqx.Module):
     ) -> Smoothed:
         """The smoother at given parameters."""
         return self.at(y, times=times, inputs=inputs, **theta).smooth()
+
+
+class _Build(eqx.Module):
+    """theta -> model; equal to another one of an equal family, whose programs then serve."""
+
+    family: AbstractFamily
+    known: Known
+
+    def __call__(self, theta: Theta) -> StateSpaceModel:
+        return self.family.build(theta, self.known)
 
 
 class Fitted(eqx.Module):

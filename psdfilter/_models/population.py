@@ -69,19 +69,20 @@ class PopulationGrowth(AbstractFamily):
         """The model at theta."""
         del known
         r, log_K, variance = theta["r"], theta["log_K"], jnp.square(theta["sigma"])
+        growth, counts, size = self.growth, self.counts, theta.get("size")
+        power = theta["theta"] if growth == "theta-logistic" else 1.0
 
         def move(u: Array) -> Array:
-            if self.growth == "gompertz":
+            if growth == "gompertz":
                 return u + r * (1 - u / log_K)
-            power = theta["theta"] if self.growth == "theta-logistic" else 1.0
             # A population far above its capacity falls at most to nothing.
             return u + r * jnp.maximum(1 - jnp.exp(power * (u - log_K)), -20.0 / r)
 
         def log_observation(x: Array, y: Array) -> Array:
-            return log_count(self.counts, x[0], y[0], theta.get("size"))
+            return log_count(counts, x[0], y[0], size)
 
         def sample_observation(key: Array, x: Array) -> Array:
-            return sample_count(self.counts, key, x, theta.get("size"))
+            return sample_count(counts, key, x, size)
 
         ssm = additive_gaussian(
             move,

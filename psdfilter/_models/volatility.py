@@ -58,7 +58,7 @@ class StochasticVolatility(AbstractFamily):
         """The model at theta."""
         del known
         mu, phi, sigma = theta["mu"], theta["phi"], theta["sigma"]
-        rho = theta["rho"] if self.leverage else 0.0
+        rho, nu = theta["rho"] if self.leverage else 0.0, theta.get("nu")
 
         def plain(u: Array) -> Array:
             return mu + phi * (u - mu)
@@ -67,10 +67,10 @@ class StochasticVolatility(AbstractFamily):
             return plain(u) + sigma * rho * last_y[0] * jnp.exp(-0.5 * u)
 
         def log_observation(x: Array, y: Array) -> Array:
-            return self._log_eps(y[0] * jnp.exp(-0.5 * x[0]), theta) - 0.5 * x[0]
+            return _log_eps(y[0] * jnp.exp(-0.5 * x[0]), nu) - 0.5 * x[0]
 
         def sample_observation(key: Array, x: Array) -> Array:
-            return jnp.exp(0.5 * x) * self._draw_eps(key, theta)
+            return jnp.exp(0.5 * x) * _draw_eps(key, nu)
 
         return additive_gaussian(
             leveraged if self.leverage else plain,
@@ -83,18 +83,19 @@ class StochasticVolatility(AbstractFamily):
             sample_observation=sample_observation,
         )
 
-    def _log_eps(self, eps: Array, theta: Theta) -> Array:
-        if self.errors == "normal":
-            return jax.scipy.stats.norm.logpdf(eps)
-        nu = theta["nu"]
-        scale = jnp.sqrt((nu - 2) / nu)
-        return jax.scipy.stats.t.logpdf(eps / scale, nu) - jnp.log(scale)
 
-    def _draw_eps(self, key: Array, theta: Theta) -> Array:
-        if self.errors == "normal":
-            return jax.random.normal(key, (1,), dtype=jnp.float64)
-        nu = theta["nu"]
-        return jnp.sqrt((nu - 2) / nu) * jax.random.t(key, nu, (1,), dtype=jnp.float64)
+def _log_eps(eps: Array, nu: Array | float | None) -> Array:
+    """log-density of errors of variance one: Student's, or normal ones."""
+    if nu is None:
+        return jax.scipy.stats.norm.logpdf(eps)
+    scale = jnp.sqrt((nu - 2) / nu)
+    return jax.scipy.stats.t.logpdf(eps / scale, nu) - jnp.log(scale)
+
+
+def _draw_eps(key: Array, nu: Array | float | None) -> Array:
+    if nu is None:
+        return jax.random.normal(key, (1,), dtype=jnp.float64)
+    return jnp.sqrt((nu - 2) / nu) * jax.random.t(key, nu, (1,), dtype=jnp.float64)
 
 
 def value_at_risk(fitted: Fitted, level: float = 0.01) -> tuple[float, float]:

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, PyTree
 
 from .._inference.model import AbstractFrozen, PlanCheck
 from .._inference.series import Series
+from .._statespace.functions import AbstractFunction
 from .._statespace.inside import inside
 from .._statespace.model import StateSpaceModel
 from .theta import Theta
@@ -22,7 +23,7 @@ Build = Callable[[Theta], StateSpaceModel]
 class Core(eqx.Module):
     """theta -> increments and likelihood, on what a learned model has decided."""
 
-    build: Build = eqx.field(static=True)
+    build: AbstractFunction
     frozen: AbstractFrozen
     series: Series  # stacked over the series
     rows: tuple[tuple[int, ...], ...] = eqx.field(static=True)  # those that are observations

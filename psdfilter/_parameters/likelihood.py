@@ -23,6 +23,7 @@ from .._inference.run import run_filter
 from .._inference.series import asked_by
 from .._inference.sizing.plan import Unaffordable
 from .._inference.transformed.model import in_user_units
+from .._statespace.functions import AbstractFunction, as_function
 from .._statespace.inside import inside
 from .._statespace.model import Inputs, StateSpaceModel
 from .agreement import Judge, Truth, disagreement
@@ -224,7 +225,8 @@ def likelihood(
     engines = chosen.for_likelihoods(ssms[0].dim)
     if Ability.GRADIENTS not in engines[0].abilities:
         raise NotOffered(chosen.name, Ability.GRADIENTS, ': take "nodes", "exact" or "mixture"')
-    makers = [_Maker(build, settings, one, float(tol), reason) for one in engines]
+    shared = as_function(build)
+    makers = [_Maker(shared, settings, one, float(tol), reason) for one in engines]
     places = list(zip(thetas, ssms, strict=True))
     if not chosen.judges(ssms[0]) or makers[0].is_pooled:
         return makers[0].covering(places)
@@ -258,7 +260,7 @@ def _first_that_agrees(
 class _Maker(NamedTuple):
     """What all plans of a likelihood have in common."""
 
-    build: Build
+    build: AbstractFunction
     settings: Settings
     engine: AbstractEngine
     tol: float

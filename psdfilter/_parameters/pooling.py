@@ -19,7 +19,8 @@ from jaxtyping import Array, Float, PyTree
 
 from .._inference.model import AbstractFrozen, PlanCheck
 from .._inference.series import Series
-from .core import Build, Core
+from .._statespace.functions import AbstractFunction
+from .core import Core
 from .theta import Theta
 from .workers import Bundle, hold, opened
 
@@ -43,7 +44,7 @@ class Workers(NamedTuple):
 class PooledCore(eqx.Module):
     """What `Core` is, for series in pieces."""
 
-    build: Build = eqx.field(static=True)
+    build: AbstractFunction
     frozen: AbstractFrozen
     series: Series | None  # (pieces, series, ...), if they are computed here
     rows: tuple[tuple[int, ...], ...] = eqx.field(static=True)

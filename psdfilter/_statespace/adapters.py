@@ -29,6 +29,7 @@ from .functions import (
     call,
     requires,
 )
+from .hoisting import hoisted_function
 from .matrices import (
     BoxLike,
     as_matrix,
@@ -166,8 +167,9 @@ def _box_for(
     """The box that was given, or one that holds simulated states; whether these stay finite."""
     if given is not None:
         return as_box("state_box", given, prior.mean.shape[0]), True
-    start, step = GaussianStart(prior.mean, prior.noise), GaussianSampler(move, noise)
-    return simulated_or_prior_box(start, step, inputs)
+    start = GaussianStart(prior.mean, prior.noise)
+    shared = hoisted_function(move, prior.mean, t=1, inputs=inputs)
+    return simulated_or_prior_box(start, GaussianSampler(shared, noise), inputs)
 
 
 def _additive_sensor(

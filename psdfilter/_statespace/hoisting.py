@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from .._checks import Numbers, is_traced
-from .functions import AbstractFunction, Inputs, Keywords, Plain, call, signature_keywords
+from .functions import AbstractFunction, Inputs, Keywords, Plain, Time, call, signature_keywords
 from .model import StateSpaceModel
 from .sameness import NotTheSame, key_of, surroundings_of
 
@@ -128,6 +128,21 @@ def _hoisted(function: Plain) -> AbstractFunction:
     except (NotTheSame, ValueError):  # ValueError: a cell that is still empty
         return function
     return Hoisted(tuple(numbers), template) if numbers else function
+
+
+def hoisted_function(
+    function: AbstractFunction, *args: PyTree, t: Time = None, inputs: Inputs = None
+) -> AbstractFunction:
+    """A function whose numbers are leaves, if it works without them at these arguments."""
+    if not isinstance(function, Plain) or is_traced(args):
+        return function
+    out = _hoisted(function)
+    if isinstance(out, Hoisted):
+        try:
+            _ = jax.eval_shape(lambda fn: call(fn, *args, t=t, inputs=inputs), out)
+        except Exception:  # whatever a user's function raises about tracers
+            return function
+    return out
 
 
 def _is_plain(value: object) -> bool:

@@ -9,15 +9,19 @@ import builtins
 import dis
 import types
 from collections.abc import Callable, Hashable
+from dataclasses import fields
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 
 from .._checks import is_traced
 
 # Libraries whose functions depend on their arguments alone.
-_PURE = frozenset({"jax", "jaxlib", "numpy", "math", "cmath", "operator", "scipy", "numpyro"})
+_PURE = frozenset(
+    {"jax", "jaxlib", "numpy", "math", "cmath", "operator", "scipy", "numpyro", "psdfilter"}
+)
 _NUMBERS = (int, float, complex, bool, str, bytes, types.NoneType, types.EllipsisType)
 
 
@@ -96,6 +100,10 @@ def key_of(value: object, above: tuple[object, ...]) -> Hashable:
         return type(value), str(array.dtype), array.shape, array.tobytes()
     if isinstance(value, tuple) and type(value) is tuple:
         return tuple(key_of(one, above) for one in value)
+    if isinstance(value, eqx.Module) and type(value).__module__.split(".")[0] == "psdfilter":
+        # Values of our own, such as families: what they are made of.
+        parts = (getattr(value, field.name) for field in fields(value))
+        return type(value), tuple(key_of(part, above) for part in parts)
     if isinstance(value, types.ModuleType) and value.__name__.split(".")[0] in _PURE:
         return value.__name__
     if isinstance(value, types.BuiltinFunctionType) or _is_pure(value):

@@ -1,5 +1,6 @@
 """Ready-made families, against statsmodels and models written by hand."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -108,3 +109,21 @@ def test_what_is_wrong_is_named():
         psd.models.LocalLevel().filter(["2020-01-01", "a"])
     with pytest.raises(ValueError, match="needs a fit"):
         _ = psd.models.LocalLevel().at(LEVEL).aic
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        psd.models.PopulationGrowth("theta-logistic", counts="negative_binomial"),
+        psd.models.SIR(population=1e4),
+        psd.models.LocalLevel(errors="student"),
+        psd.models.OrnsteinUhlenbeck(),
+    ],
+    ids=lambda family: type(family).__name__,
+)
+def test_a_model_built_anew_is_the_same_program(family):
+    y = np.arange(3.0, 13.0)
+    theta, known = family.start(y), family.known(y)
+    one, two = (jax.tree.structure(family.build(theta, known)) for _ in range(2))
+    assert one == two
+    assert hash(one) == hash(two)

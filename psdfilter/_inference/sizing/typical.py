@@ -7,13 +7,15 @@ the distribution function of the transition density on a fine grid.
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float, Int
 
 from ..._density.box import Box
-from ..._statespace.functions import Inputs, call
+from ..._statespace.functions import AbstractFunction, Inputs, call
+from ..._statespace.hoisting import hoisted_function
 from ..._statespace.model import StateSpaceModel
 from ..._statespace.pairs import inputs_at, log_prior_points, log_transition_pairs
 
@@ -136,14 +138,24 @@ def _observe(
         drawn = [call(sampler, rng, x, t=int(t)) for x, t in zip(flat, times, strict=True)]
         values = np.stack([np.atleast_1d(np.asarray(y, dtype=float)) for y in drawn])
     else:
-
-        def one(key, x, t, row):
-            return jnp.asarray(call(sampler, key, x, t=t, inputs=row), dtype=float).reshape(-1)
-
-        @jax.jit
-        def all_of(seed, *args):
-            keys = jax.random.split(jax.random.key(seed), len(flat))
-            return jax.vmap(one)(keys, *args)
-
-        values = all_of(rng.integers(2**31), flat, times, inputs_at(inputs, times))
+        seed = jnp.asarray(rng.integers(2**31))
+        shared = hoisted_function(sampler, jax.random.key(0), flat[0], t=1, inputs=inputs)
+        rows = jnp.asarray(times), inputs_at(inputs, times)
+        values = _drawn(shared, seed, jnp.asarray(flat), *rows)
     return np.asarray(values, dtype=float).reshape(chains, steps, -1)
+
+
+@eqx.filter_jit
+def _drawn(
+    sampler: AbstractFunction,
+    seed: Int[Array, ""],
+    points: Float[Array, "n d"],
+    times: Int[Array, " n"],
+    rows: Inputs,
+) -> Float[Array, "n p"]:
+    """An observation of every point; compiled once for all models of the same code."""
+
+    def one(key: Array, x: Array, t: Array, row: Inputs) -> Array:
+        return jnp.asarray(call(sampler, key, x, t=t, inputs=row), dtype=float).reshape(-1)
+
+    return jax.vmap(one)(jax.random.split(jax.random.key(seed), len(points)), points, times, rows)
