@@ -122,6 +122,7 @@ def bearing(origin, **options):
     )
 
 
+@pytest.mark.filterwarnings("ignore::psdfilter.ResolutionWarning")  # of mixtures, both alike
 @pytest.mark.parametrize("engine", ["adaptive", pytest.param("mixture", marks=pytest.mark.slow)])
 def test_bearings_across_a_half_turn_are_as_good_as_any(engine):
     ahead = np.arctan2(0.7 - 0.3 * np.arange(5), 1.0) + 0.05 * np.array([1, -1, 2, 0, -1])
