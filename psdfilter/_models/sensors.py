@@ -88,20 +88,20 @@ def density_of(
     sensor: Sensor, errors: Errors, theta: Theta, volume: float
 ) -> Callable[[Array, Array], Array]:
     """log G(x, y) = log((1 - c) prod_i g_i(y_i - h_i(x)) + c / volume)."""
-    wrap = jnp.asarray(sensor.wrap)
+    wrap, scale = tuple(sensor.wrap), sensor.deviations(theta)
+    nu, share = theta.get("nu"), jnp.asarray(theta.get("clutter", 0.0), jnp.float64)
 
     def log_observation(x: Array, y: Array) -> Array:
         gap = y - sensor.see(x)
-        gap = jnp.where(wrap, gap - 2 * jnp.pi * jnp.round(gap / (2 * jnp.pi)), gap)
-        scale = sensor.deviations(theta)
+        nearest = gap - 2 * jnp.pi * jnp.round(gap / (2 * jnp.pi))
+        gap = jnp.where(jnp.asarray(wrap), nearest, gap)
         if errors.kind == "student":
-            each = jax.scipy.stats.t.logpdf(gap / scale, theta["nu"])
+            each = jax.scipy.stats.t.logpdf(gap / scale, nu)
         else:
             each = jax.scipy.stats.norm.logpdf(gap / scale)
         own = jnp.sum(each - jnp.log(scale))
         if not errors.clutter:
             return own
-        share = jnp.asarray(theta["clutter"], jnp.float64)
         return jnp.logaddexp(jnp.log1p(-share) + own, jnp.log(share) - np.log(volume))
 
     return log_observation

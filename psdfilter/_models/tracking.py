@@ -1,6 +1,7 @@
 """Targets in the plane at real times: nearly constant velocity, and coordinated turns."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import ClassVar
 
 import equinox as eqx
@@ -76,8 +77,8 @@ class AbstractTarget(AbstractFamily):
         """The state dt later, without noise."""
 
     @abstractmethod
-    def _spread(self, theta: Theta, dt: Array) -> Array:
-        """The covariance of the noise of dt."""
+    def _spread(self, theta: Theta) -> Callable[[Array], Array]:
+        """dt -> the covariance of the noise of dt."""
 
     def start(self, y: np.ndarray) -> Theta:
         """Deviations of the sensor from second differences; 1 for accelerations."""
@@ -149,9 +150,7 @@ class AbstractTarget(AbstractFamily):
         """The model at theta."""
         m0, P0 = self._prior(known)
         sensor, errors = self._seen, self._errors
-
-        def Q(dt: Array) -> Array:
-            return self._spread(theta, dt)
+        Q = self._spread(theta)
 
         if self.size == 4 and self.sensor == "position" and errors.is_gaussian:
             H = jnp.array([[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]])
@@ -221,8 +220,9 @@ class ConstantVelocity(AbstractTarget):
     def _move(self, u: Array, dt: Array) -> Array:
         return _velocity_matrix(dt) @ u
 
-    def _spread(self, theta: Theta, dt: Array) -> Array:
-        return _velocity_noise(theta["sigma_accel"], dt)
+    def _spread(self, theta: Theta) -> Callable[[Array], Array]:
+        accel = theta["sigma_accel"]
+        return lambda dt: _velocity_noise(accel, dt)
 
 
 class CoordinatedTurn(AbstractTarget):
@@ -277,7 +277,11 @@ class CoordinatedTurn(AbstractTarget):
             ]
         )
 
-    def _spread(self, theta: Theta, dt: Array) -> Array:
-        noise = _velocity_noise(theta["sigma_accel"], dt)
-        turn = jnp.square(theta["sigma_turn"]) * dt
-        return jnp.zeros((5, 5)).at[:4, :4].set(noise).at[4, 4].set(turn)
+    def _spread(self, theta: Theta) -> Callable[[Array], Array]:
+        accel, turn = theta["sigma_accel"], theta["sigma_turn"]
+
+        def spread(dt: Array) -> Array:
+            block = _velocity_noise(accel, dt)
+            return jnp.zeros((5, 5)).at[:4, :4].set(block).at[4, 4].set(jnp.square(turn) * dt)
+
+        return spread

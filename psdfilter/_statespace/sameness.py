@@ -52,6 +52,8 @@ class Same:
 
 
 def _of_function(fn: object, above: tuple[object, ...]) -> Hashable:
+    if isinstance(fn, types.MethodType):
+        return "method", key_of(fn.__func__, above), key_of(fn.__self__, above)
     if not isinstance(fn, types.FunctionType) or fn.__dict__ or len(above) > 8 or fn in above:
         raise NotTheSame
     inside = (*above, fn)
@@ -98,8 +100,8 @@ def key_of(value: object, above: tuple[object, ...]) -> Hashable:
             raise NotTheSame
         array = np.asarray(value)
         return type(value), str(array.dtype), array.shape, array.tobytes()
-    if isinstance(value, tuple) and type(value) is tuple:
-        return tuple(key_of(one, above) for one in value)
+    if isinstance(value, tuple) and (type(value) is tuple or hasattr(value, "_fields")):
+        return type(value), tuple(key_of(one, above) for one in value)
     if isinstance(value, eqx.Module) and type(value).__module__.split(".")[0] == "psdfilter":
         # Values of our own, such as families: what they are made of.
         parts = (getattr(value, field.name) for field in fields(value))
@@ -114,4 +116,7 @@ def key_of(value: object, above: tuple[object, ...]) -> Hashable:
 def _is_pure(value: object) -> bool:
     """Whether a function or a class belongs to a library whose functions are pure."""
     module = getattr(value, "__module__", None)
-    return callable(value) and isinstance(module, str) and module.split(".")[0] in _PURE
+    # Functions that are made anew inside of others are told by what they are made of.
+    made = "<locals>" in getattr(value, "__qualname__", "")
+    known = isinstance(module, str) and module.split(".")[0] in _PURE
+    return callable(value) and known and not made

@@ -112,17 +112,21 @@ def test_what_is_wrong_is_named():
 
 
 @pytest.mark.parametrize(
-    "family",
+    ("family", "width"),
     [
-        psd.models.PopulationGrowth("theta-logistic", counts="negative_binomial"),
-        psd.models.SIR(population=1e4),
-        psd.models.LocalLevel(errors="student"),
-        psd.models.OrnsteinUhlenbeck(),
+        (psd.models.PopulationGrowth("theta-logistic", counts="negative_binomial"), 1),
+        (psd.models.SIR(population=1e4), 1),
+        (psd.models.LocalLevel(errors="student"), 1),
+        (psd.models.OrnsteinUhlenbeck(), 1),
+        (psd.models.StochasticVolatility(errors="student", leverage=True), 1),
+        (psd.models.ConstantVelocity("range_bearing", clutter=True), 2),
+        (psd.models.CoordinatedTurn("range_bearing_doppler"), 3),
+        (psd.models.PlanarRobot([[4.0, 4.0]]), 2),
     ],
-    ids=lambda family: type(family).__name__,
+    ids=lambda value: type(value).__name__,
 )
-def test_a_model_built_anew_is_the_same_program(family):
-    y = np.arange(3.0, 13.0)
+def test_a_model_built_anew_is_the_same_program(family, width):
+    y = np.squeeze(np.arange(3.0, 3.0 + 10 * width).reshape(10, width))
     theta, known = family.start(y), family.known(y)
     one, two = (jax.tree.structure(family.build(theta, known)) for _ in range(2))
     assert one == two
