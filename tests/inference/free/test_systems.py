@@ -161,6 +161,7 @@ def walk(drift: float, sensor) -> psd.engines.AbstractModel:
     return psd.learn(ssm, engine="free")
 
 
+@pytest.mark.filterwarnings("ignore::psdfilter.ResolutionWarning")  # of ys[3], 3e-3 for 1e-3
 def test_what_cannot_be_used_has_a_code():
     """An impossible measurement, and a state that leaves the box."""
     close = walk(0.0, lambda x, y: jnp.where(jnp.abs(x[0] - y[0]) < 0.5, 0.0, -jnp.inf))
