@@ -173,7 +173,7 @@ def warn_unresolved(model: AbstractModel, trace: Trace) -> None:
     if bad.size == 0:
         return
     first, size = int(bad[0]), ""
-    if trace.errors is not None:
+    if trace.errors is not None and is_concrete(trace.errors):
         size = f", there by about {float(np.asarray(trace.errors)[first]):.1e}"
     counts = int(bad.size), len(trace.codes), first
     message = unresolved_series(model.engine, model.tol, counts, size)

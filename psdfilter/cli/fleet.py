@@ -5,11 +5,12 @@ Nothing heavy is imported before it is needed.
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .._inference.model import AbstractModel
+if TYPE_CHECKING:
+    from .._inference.model import AbstractModel
 
 _MODULE = "psdfilter_model_"
 
@@ -83,7 +84,7 @@ def _run(
             return run_fleet(learned, data, client, out, resume, **options).attrs["summary"]
 
 
-def learned_model(text: str, tol: float, engine: str) -> AbstractModel:
+def learned_model(text: str, tol: float, engine: str) -> "AbstractModel":
     """What `path.py:name` or a saved file stands for, learned."""
     from psdfilter._inference.learn import learn
     from psdfilter._inference.model import AbstractModel
