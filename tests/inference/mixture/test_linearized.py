@@ -10,6 +10,8 @@ import psdfilter as psd
 from psdfilter import _results
 
 SLOW = pytest.mark.slow
+# Mixtures say what they miss; these tests measure it.
+pytestmark = pytest.mark.filterwarnings("ignore::psdfilter.ResolutionWarning")
 
 
 def linear(model):
@@ -112,7 +114,7 @@ def test_agrees_with_the_grid_in_one_dimension(bent):
     assert max(variations) < 0.04
     # The estimate is no bound, but of the right size: above the error, and not far above.
     assert max(variations) < float(jnp.max(post.trace.errors)) < 1.0
-    np.testing.assert_allclose(post.error_estimate, jnp.sum(post.trace.errors), rtol=1e-12)
+    assert float(post.error_estimate) == float(jnp.max(post.error_estimates))
 
 
 @SLOW
@@ -137,7 +139,7 @@ def test_missing_and_impossible_rows_and_their_codes(bent):
     codes = np.asarray(post.codes)
     assert codes[5] == _results.NO_MASS
     assert codes[9] == _results.BAD_OBSERVATION
-    assert (np.delete(codes, [5, 9]) == 0).all()
+    assert np.isin(np.delete(codes, [5, 9]), [_results.OK, _results.UNRESOLVED]).all()
     assert float(post.log_likelihoods[12]) == 0.0
     assert np.isfinite(post.mean).all()
     # Refused rows leave the law as missing ones do.
@@ -234,11 +236,11 @@ def test_the_engine_follows_from_the_noise():
 
 
 @SLOW
-def test_the_grid_is_kept_for_wide_noise():
+def test_in_the_plane_wide_noise_needs_no_mixture():
     ssm = psd.additive_gaussian(
         jnp.sin, lambda x: x, 0.09, 0.1, [0.0, 0.0], 0.1, state_box=([-2.0, -2.0], [2.0, 2.0])
     )
-    assert psd.learn(ssm, 1e-2).engine == "nodes"
+    assert psd.learn(ssm, 1e-2).engine == "adaptive"
 
 
 def test_on_a_line_little_noise_needs_no_mixture():

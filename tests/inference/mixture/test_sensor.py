@@ -12,6 +12,9 @@ from psdfilter import systems
 from psdfilter._inference.gaussian.mixture import Mixture
 from psdfilter._inference.mixture.observation import tilt
 
+# Mixtures say what they miss; these tests measure it.
+pytestmark = pytest.mark.filterwarnings("ignore::psdfilter.ResolutionWarning")
+
 
 def as_sensor(model: dict):
     """The linear sensor as a function that nobody can see into."""

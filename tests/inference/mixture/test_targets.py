@@ -5,6 +5,10 @@ import pytest
 
 import psdfilter as psd
 from benchmarks.targets import TARGETS, extended, reference, simulate
+from psdfilter import _results
+
+# Mixtures say what they miss; these tests measure it.
+pytestmark = pytest.mark.filterwarnings("ignore::psdfilter.ResolutionWarning")
 
 
 @pytest.mark.slow
@@ -19,7 +23,7 @@ def test_targets_are_followed_as_by_many_particles(name):
     _, ys = simulate(target, 0)
     truth = reference(target, ys, 400_000, 4)
     post = psd.run_filter(psd.learn(target.model(), 1e-2, engine="mixture"), ys)
-    assert (np.asarray(post.codes) == 0).all()
+    assert np.isin(np.asarray(post.codes), [_results.OK, _results.UNRESOLVED]).all()
     sd = np.sqrt(np.diagonal(post.covariance, axis1=1, axis2=2))
 
     def rms(values):
