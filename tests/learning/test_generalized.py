@@ -212,8 +212,8 @@ def test_progress_shows_the_loss():
     bar = Bar("learning", True)
     with bar:
         _show(bar, 1, 0.5, 1.5e-4)
-        assert bar._progress.tasks[0].description == "start 2, loss 1.50e-04"
-        assert bar._progress.tasks[0].completed == 0.5
+        assert bar._shown[0].tasks[0].description == "start 2, loss 1.50e-04"
+        assert bar._shown[0].tasks[0].completed == 0.5
 
 
 @pytest.mark.slow
