@@ -281,7 +281,7 @@ def test_small_noise_against_particles():
     means, sd = particle_means(np.asarray(ys)[:, 0], 200_000)
     error = np.abs(np.asarray(post.mean) - means) / sd
     assert np.sqrt(np.mean(error**2)) < 0.02
-    assert (np.asarray(post.codes) == 0).all()
+    assert np.isin(np.asarray(post.codes), [_results.OK, _results.UNRESOLVED]).all()
 
 
 def particle_means(ys, num, dt=0.0125, gravity=9.8, spectral=1.0, sensor_variance=0.1):
@@ -318,7 +318,7 @@ def test_ten_thousand_steps():
     system = psd.systems.pendulum_sde
     xs, ys = system.simulate(3, 10_000)
     post = psd.run_filter(psd.learn(system(), 1e-2), ys, keep="summaries")
-    assert (np.asarray(post.codes) == 0).all()
+    assert np.isin(np.asarray(post.codes), [_results.OK, _results.UNRESOLVED]).all()
     assert np.isfinite(post.mean).all()
     assert np.isfinite(post.log_likelihoods).all()
     assert np.min(np.linalg.eigvalsh(post.covariance)) > 0

@@ -8,7 +8,7 @@ from helpers import kalman, random_model, simulate
 from scipy.stats import norm
 
 import psdfilter as psd
-from psdfilter import systems
+from psdfilter import _results, systems
 from psdfilter._inference.gaussian.mixture import Mixture
 from psdfilter._inference.mixture.observation import tilt
 
@@ -199,7 +199,7 @@ def test_mirrored_modes_keep_their_masses():
     post = psd.run_filter(psd.learn(system(), engine=psd.engines.Mixture(order=64)), ys)
     for t in (0, 49, 99):
         assert abs(upper_mass(post, t) - 0.7) < 0.02
-    assert set(np.asarray(post.codes)) == {0}
+    assert set(np.asarray(post.codes).tolist()) <= {_results.OK, _results.UNRESOLVED}
 
 
 def particle_filter(ys, sd, sensor_sd, weight, num, seed):
@@ -255,7 +255,7 @@ def test_dirac_rows_are_followed():
     system = systems.bearings_dirac
     xs, ys = system.simulate(0, 60)
     post = psd.run_filter(psd.learn(system(), engine=psd.engines.Mixture(order=32)), ys)
-    assert set(np.asarray(post.codes)) == {0}
+    assert set(np.asarray(post.codes).tolist()) <= {_results.OK, _results.UNRESOLVED}
     sd = np.sqrt(np.diagonal(np.asarray(post.covariance), 0, 1, 2))
     z = (np.asarray(post.mean) - np.asarray(xs))[5:] / sd[5:]
     assert np.sqrt(np.mean(z**2)) < 2.0
@@ -327,7 +327,7 @@ def test_a_comb_is_resolved_or_refused(frequency, order, bar):
     wanted = wanted / wanted.sum() / (x[1] - x[0])
     got = np.asarray(post.density(0).marginal([0])(x[:, None]))
     assert np.abs(got - wanted).sum() * (x[1] - x[0]) < bar
-    assert list(np.asarray(post.codes)) == [0]
+    assert int(post.codes[0]) in (_results.OK, _results.UNRESOLVED)
 
 
 @pytest.mark.slow
@@ -344,7 +344,8 @@ def test_impossible_observations_have_codes():
     learned = psd.learn(ssm, engine=psd.engines.Mixture(order=8, measured=(0,)))
     post = psd.run_filter(learned, [0.2, 1e6, np.nan, np.inf, 0.1], throw=False)
     codes = list(np.asarray(post.codes))
-    assert codes[1:4] == [1, 0, 2]
+    assert (codes[1], codes[3]) == (1, 2)
+    assert codes[2] in (_results.OK, _results.UNRESOLVED)
     for figures in (post.mean, post.trace.errors):
         assert np.isfinite(figures).all()
     # A posterior with edges is no sum of eight Gaussians, and the filter says by how much.
