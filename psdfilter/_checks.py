@@ -148,7 +148,7 @@ def _carriers(argument: PyTree, leaves: list[Array]) -> list[int]:
     return [i for i, leaf in enumerate(leaves) if leaf is precision]
 
 
-def given(name: str, value: T | None) -> T:
+def required(name: str, value: T | None) -> T:
     """An argument that must not be left out, though others before it may."""
     if value is None:
         raise ValueError(f"{name} must be given, got None")

@@ -57,8 +57,9 @@ SHARED_PROGRAMS = {
 def pytest_configure(config):
     if config.option.markexpr == "not slow":
         os.environ.setdefault("XLA_FLAGS", QUICK_COMPILATION)
-    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        values = str(config.cache.mkdir("jax")), 0.0, -1
+    cache = getattr(config, "cache", None)  # none with `-p no:cacheprovider`
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ and cache is not None:
+        values = str(cache.mkdir("jax")), 0.0, -1
         for (setting, variable), value in zip(SHARED_PROGRAMS.items(), values, strict=True):
             jax.config.update(setting, value)
             os.environ[variable] = str(value)

@@ -225,7 +225,7 @@ def likelihood(
     engines = chosen.for_likelihoods(ssms[0].dim)
     if Ability.GRADIENTS not in engines[0].abilities:
         raise NotOffered(chosen.name, Ability.GRADIENTS, ': take "nodes", "exact" or "mixture"')
-    shared = as_function(build)
+    shared = as_function(build, constant=True)
     makers = [_Maker(shared, settings, one, float(tol), reason) for one in engines]
     places = list(zip(thetas, ssms, strict=True))
     if not chosen.judges(ssms[0]) or makers[0].is_pooled:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._checks import Numbers, given
+from .._checks import Numbers, required
 from .._density.blocks import GaussianBlocks
 from .._density.box import Box, as_box
 from .._density.moments import moments
@@ -90,11 +90,11 @@ def additive_gaussian(
             is one in other units, else False. Residuals then go the shortest way round, and it
             does not matter by how many turns y and h(x) differ.
     """
-    mean = as_mean("m0", given("m0", m0))
+    mean = as_mean("m0", required("m0", m0))
     dim = mean.shape[0]
     _check_dynamics(f, mean, state_box, inputs)
-    noise, changing = _noise_of(given("Q", Q), dim, state_box, inputs)
-    prior = as_noise("P0", given("P0", P0), dim, singular=True)
+    noise, changing = _noise_of(required("Q", Q), dim, state_box, inputs)
+    prior = as_noise("P0", required("P0", P0), dim, singular=True)
     move = as_function(f)
     if log_observation is None:
         see, seen_noise, parts = _additive_sensor(h, R, mean, inputs, wrap)

@@ -138,13 +138,13 @@ class Split(AbstractFunction):
         return eqx.combine(self.arrays, self.rest)(*args, **keywords)
 
 
-def as_function(fn: Any) -> Any:
+def as_function(fn: Any, *, constant: bool = False) -> Any:
     """A callable as a pytree; anything else as it is, for whoever checks it."""
     if fn is None or isinstance(fn, AbstractFunction) or not callable(fn):
         return fn
     if isinstance(fn, eqx.Module):
         return Split(*eqx.partition(fn, eqx.is_array))
-    return Plain(Same(fn))
+    return Plain(Same(fn, constant=constant))
 
 
 def signature_keywords(fn: Callable[..., object]) -> Keywords:

@@ -32,13 +32,14 @@ class NotTheSame(Exception):
 class Same:
     """A function that is equal to others of the same code, constants and surroundings."""
 
-    def __init__(self, fn: Callable[..., Any]):
+    def __init__(self, fn: Callable[..., Any], *, constant: bool = False):
+        """`constant`: whoever hands it over twice means the same, as functions of `jax.jit` do."""
         self.fn = fn
         try:
             self.key: Hashable = _of_function(fn, ())
         except NotTheSame:
             # Not even the same as itself at another time: an object may have changed since.
-            self.key = object()
+            self.key = _Itself(fn) if constant else object()
         self._hash = hash(self.key)
 
     def __hash__(self) -> int:
@@ -100,17 +101,37 @@ def key_of(value: object, above: tuple[object, ...]) -> Hashable:
             raise NotTheSame
         array = np.asarray(value)
         return type(value), str(array.dtype), array.shape, array.tobytes()
-    if isinstance(value, tuple) and (type(value) is tuple or hasattr(value, "_fields")):
+    if isinstance(value, tuple) and (type(value) is tuple or _is_ours(value)):
         return type(value), tuple(key_of(one, above) for one in value)
-    if isinstance(value, eqx.Module) and type(value).__module__.split(".")[0] == "psdfilter":
-        # Values of our own, such as families: what they are made of.
+    if isinstance(value, eqx.Module) and _is_ours(value):
         parts = (getattr(value, field.name) for field in fields(value))
         return type(value), tuple(key_of(part, above) for part in parts)
     if isinstance(value, types.ModuleType) and value.__name__.split(".")[0] in _PURE:
         return value.__name__
     if isinstance(value, types.BuiltinFunctionType) or _is_pure(value):
-        return id(value)
+        return _Itself(value)
     return _of_function(value, above)
+
+
+class _Itself:
+    """Told by identity. It holds the object, whose address would else be another's one day."""
+
+    def __init__(self, value: object):
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Itself) and self.value is other.value
+
+
+def _is_ours(value: object) -> bool:
+    """Whether a value, such as a family, is of a class whose methods refer to nothing outside.
+
+    Methods of a user's class may read global names, which nobody has looked at.
+    """
+    return type(value).__module__.split(".")[0] == "psdfilter"
 
 
 def _is_pure(value: object) -> bool:

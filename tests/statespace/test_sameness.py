@@ -1,20 +1,32 @@
 """Functions made anew share programs, and only if they are the same."""
 
+import gc
 import math
+import weakref
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.scipy.interpolate import RegularGridInterpolator
 from jax.scipy.stats import norm
 
 import psdfilter as psd
 from psdfilter._statespace.sameness import Same
 
 SCALE = 2.0
+TABLE = None
 
 
 class Settings:
     scale = 2.0
+
+
+class Rate(NamedTuple):
+    rate: float
+
+    def move(self, x):
+        return SCALE * self.rate * x
 
 
 def closed(number, array=None, helper=None):
@@ -86,3 +98,44 @@ def test_a_model_built_again_with_other_numbers_has_other_results():
     )
     assert first == again
     assert abs(first - second) > 1e-3
+
+
+def test_methods_of_a_users_class_are_never_the_same():
+    """They may read global names: a tuple of equal numbers says nothing about those."""
+    one, two = Rate(0.5), Rate(0.5)
+    assert Same(lambda x: one.move(x)) != Same(lambda x: two.move(x))
+    assert Same(one.move) != Same(two.move)
+
+
+def test_a_filter_follows_a_global_name_in_a_method(monkeypatch):
+    ys, logs = [0.3, 1.0, -0.5], []
+    for scale in (0.6, 1.8):
+        monkeypatch.setitem(globals(), "SCALE", scale)
+        rate = Rate(0.5)
+        ssm = psd.additive_gaussian(
+            f=lambda x, rate=rate: rate.move(x), h=lambda x: x, Q=0.1, R=0.1, m0=0.0, P0=1.0
+        )
+        exact = psd.linear_gaussian(0.5 * scale, 0.1, 1.0, 0.1, 0.0, 1.0)
+        logs.append([psd.run_filter(psd.learn(m, 1e-3), ys).log_likelihood for m in (ssm, exact)])
+    np.testing.assert_allclose(*np.array(logs).T, atol=2e-3)
+
+
+def test_what_is_told_by_identity_is_kept_alive():
+    """Else another table could have its address, and with it its program."""
+    globals()["TABLE"] = RegularGridInterpolator((jnp.arange(3.0),), jnp.arange(3.0))
+    kept = weakref.ref(globals()["TABLE"])
+    same = Same(lambda x: TABLE(x))
+    globals()["TABLE"] = None
+    gc.collect()
+    assert kept() is not None
+    assert same != Same(lambda x: TABLE(x))
+
+
+def test_a_build_that_cannot_be_compared_is_the_same_as_itself():
+    settings = Settings()
+
+    def build(theta):
+        return settings.scale * theta
+
+    assert Same(build, constant=True) == Same(build, constant=True)
+    assert Same(build) != Same(build)
