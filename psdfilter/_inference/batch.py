@@ -138,12 +138,11 @@ def _side_by_side(
 
 
 def _alone(model: AbstractModel, series: Sequence[Series], i: int, keep: bool) -> Part:
-    sized = model.sized(series[i])
     with warnings.catch_warnings():
         # Codes say it, and the whole batch is told once.
         warnings.simplefilter("ignore")
-        trace = sized.run(series[i], keep)
-    return Part(sized, (i,), (series[i].num,), series[i], trace, False)
+        sized, one, trace = model.settle(series[i], keep)
+    return Part(sized, (i,), (one.num,), one, trace, False)
 
 
 def in_rows(parts: Sequence[Part], values: Sequence[Array], num: int, fill: float) -> np.ndarray:

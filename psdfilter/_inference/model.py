@@ -126,6 +126,13 @@ class AbstractModel(eqx.Module):
         """The filter of a series by the model that `sized` gave."""
         return sized.run(series, keep)
 
+    def settle(self, series: Series, keep: bool) -> "Settled":
+        """The filter of a series, by the model that the data ask for."""
+        sized = self.sized(series)
+        if sized is self:
+            return Settled(self, series, self.run(series, keep))
+        return Settled(sized, series, self.run_elsewhere(sized, series, keep))
+
     def batched(self) -> "AbstractModel | None":
         """The model that filters many series side by side, under `vmap`; None if none does."""
         return None
@@ -212,6 +219,14 @@ class AbstractModel(eqx.Module):
         """The model on a plan for one of the stacked series whose `evidence` had these facts."""
         del facts, series, which, inputs
         return self
+
+
+class Settled(NamedTuple):
+    """A filtered series: the model for these data, the series as it took it, and what came."""
+
+    model: AbstractModel
+    series: Series
+    trace: Trace
 
 
 class PlanCheck(NamedTuple):

@@ -18,7 +18,7 @@ from .notices import unresolved_state
 from .registry import as_model, require
 from .run import ResolutionWarning
 from .series import as_observation, is_partly, sub_steps
-from .trace import Law
+from .trace import Law, between, held_to
 
 
 class FilterState(eqx.Module):
@@ -81,24 +81,51 @@ def predict(
     known = as_model(model)
     if inputs is not None:
         require(known, Ability.INPUTS)
-    step, row = state.step + 1, state.row
+    row = state.row
     if "dt" in known.asked.names:
         passed = jnp.asarray(dt, dtype=jnp.float64)
         if is_concrete(passed) and not float(passed) > 0:
             raise ValueError(f"dt must be positive, got {float(passed)}")
-        longest = known.asked.step
-        if longest is not None:
-            parts = int(sub_steps(passed[None], longest)[0])
-            passed = passed / parts
-            # All but the last of the transitions that this time is made of: none is longer.
-            for _ in range(parts - 1):
-                state = predict(model, state, inputs=inputs, dt=passed)
-            step, row = state.step + 1, state.row
+        if known.asked.step is not None:
+            return _compose(known, state, inputs, passed)
         row = row._replace(time=jnp.asarray(row.time) + passed, dt=passed)
-    law, moved = known.predict(state.law, step, _row_of(known, row, inputs, "the transition"))
-    code = _first_bad(state.code, moved.code)
-    new = FilterState(law, state.log_likelihood, step, code, state.error + moved.error, row)
-    _warn_unresolved(known, state, moved.code, new)
+    new, code = _moved(known, state, inputs, row)
+    _warn_unresolved(known, state, code, new)
+    return new
+
+
+def _moved(
+    model: AbstractModel, state: FilterState, inputs: Inputs, row: Row
+) -> tuple[FilterState, Int[Array, ""]]:
+    """One transition, and its code."""
+    step = state.step + 1
+    law, moved = model.predict(state.law, step, _row_of(model, row, inputs, "the transition"))
+    code, error = _first_bad(state.code, moved.code), state.error + moved.error
+    return FilterState(law, state.log_likelihood, step, code, error, row), moved.code
+
+
+def _compose(
+    model: AbstractModel, state: FilterState, inputs: Inputs, passed: Array
+) -> FilterState:
+    """A time made of short transitions; with others, half as long, what their length does."""
+    assert model.asked.step is not None
+    parts = int(sub_steps(passed[None], model.asked.step)[0])
+
+    def walked(count: int) -> tuple[FilterState, Int[Array, ""]]:
+        now, first = state, jnp.zeros((), int)
+        for _ in range(count):
+            row = now.row._replace(time=jnp.asarray(now.row.time) + passed / count)
+            now, code = _moved(model, now, inputs, row._replace(dt=passed / count))
+            first = _first_bad(first, code)
+        return now, first
+
+    (rough, _), (fine, code) = walked(parts), walked(2 * parts)
+    # What halving changes is more than what it leaves, at whatever order.
+    added = between(model.moments(rough.law), model.moments(fine.law))
+    code = held_to(code, added, model.tol)
+    total = _first_bad(state.code, code)
+    new = FilterState(fine.law, fine.log_likelihood, fine.step, total, fine.error + added, fine.row)
+    _warn_unresolved(model, state, code, new)
     return new
 
 

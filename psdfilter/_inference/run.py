@@ -133,8 +133,7 @@ def filter_series(
     model: AbstractModel, series: Series, keep: bool, throw: bool, called: Named = NAMELESS
 ) -> Posterior:
     """The filter of a series that has been checked."""
-    sized = model.sized(series)
-    trace = sized.run(series, keep) if sized is model else model.run_elsewhere(sized, series, keep)
+    sized, series, trace = model.settle(series, keep)
     if throw:
         raise_failure(trace.codes, reason=lambda k: beyond_support(sized, series.ys[k]))
     warn_unresolved(sized, trace)

@@ -8,11 +8,18 @@ the generator L f = f' a + 1/2 tr(S f''),
     E z_h   = z + int_0^h e^{Js} ds a + h^2/4 tr(S a''),
     cov z_h = int_0^h e^{J(h-s)} (S + s L S) e^{J'(h-s)} ds.
 
-Sub-steps are composed by the engine, exactly: errors are those of the time step alone.
+On a line noise that depends on the state makes a step lean to one side; its third moment is
+
+    E (z_h - E z_h)^3 = 3/2 S S' h^2
+
+to first order, and the step is the shifted lognormal law with these three moments (a Gaussian one
+where S' = 0). So errors are of second order on a line, and in the plane where S is constant.
+Sub-steps are composed by the engine, exactly: errors are those of the time step alone, which the
+filter measures and holds to the tolerance.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -69,37 +76,66 @@ class Equation(eqx.Module):
         Sz = inverse[:, None] * S * inverse[None, :]
         return inverse * a - 0.5 * jnp.stack(bends) * jnp.diagonal(Sz), Sz
 
-    def moments(self, z: Float[Array, " d"], row: Inputs, h: Array) -> tuple[Array, Array]:
-        """Mean and covariance of z after a time h."""
-        a, S = self.parts(z, row)
-        J = jax.jacfwd(lambda v: self.parts(v, row)[0])(z)
-        La, LS = self._generator(z, row, a, S)
-        mean, covariance = z + 0.5 * h**2 * (La - J @ a), jnp.zeros_like(S)
-        for node, weight in zip(_NODES, _WEIGHTS, strict=True):
-            grown = _exponential(h * (1 - node) * J)
-            rate = S + h * node * LS
-            # A step that is far too long still has a density.
-            rate = jnp.where(_least(rate - 0.25 * S) > 0, rate, 0.25 * S)
-            mean = mean + h * weight * grown @ a
-            covariance = covariance + h * weight * grown @ rate @ grown.T
-        return mean, covariance
+    def near(self, z: Float[Array, " d"], row: Inputs) -> "Near":
+        """a, S, their slopes, and what the generator makes of them."""
 
-    def _generator(self, z: Array, row: Inputs, a: Array, S: Array) -> tuple[Array, Array]:
-        """L a and L S."""
+        def fields(v: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+            values = self.parts(v, row)
+            return values, values
 
-        def fields(v: Array) -> tuple[Array, Array]:
-            return self.parts(v, row)
+        def slopes(v: Array) -> tuple[tuple[Array, Array], tuple]:
+            first, values = jax.jacfwd(fields, has_aux=True)(v)
+            return first, (values, first)
 
-        first = jax.jacfwd(fields)(z)
-        second = jax.jacfwd(jax.jacfwd(fields))(z)
+        second, (values, first) = jax.jacfwd(slopes, has_aux=True)(z)
+        a, S = values
         La, LS = (
             f @ a + 0.5 * jnp.tensordot(s, S, axes=2) for f, s in zip(first, second, strict=True)
         )
-        return La, LS
+        return Near(a, S, *first, La, LS)
+
+    def step(self, z: Float[Array, " d"], row: Inputs, h: Array) -> "Leaning | Upright":
+        """The law of z after a time h."""
+        near = self.near(z, row)
+        mean = z + 0.5 * h**2 * (near.La - near.J @ near.a)
+        covariance = jnp.zeros_like(near.S)
+        for node, weight in zip(_NODES, _WEIGHTS, strict=True):
+            grown = _exponential(h * (1 - node) * near.J)
+            rate = near.S + h * node * near.LS
+            # A step that is far too long still has a density.
+            rate = jnp.where(_least(rate - 0.25 * near.S) > 0, rate, 0.25 * near.S)
+            mean = mean + h * weight * grown @ near.a
+            covariance = covariance + h * weight * grown @ rate @ grown.T
+        if z.size > 1:
+            return Upright(mean, covariance)
+        skewness = 1.5 * near.slope[0, 0, 0] * jnp.sqrt(h / near.S[0, 0])
+        return Leaning.of(mean, covariance, skewness)
+
+
+class Near(NamedTuple):
+    """An equation at a point.
+
+    Attributes:
+        a: the drift.
+        S: the covariance rate.
+        J: slopes of a.
+        slope: slopes of S.
+        La: L a.
+        LS: L S.
+    """
+
+    a: Float[Array, " d"]
+    S: Float[Array, "d d"]
+    J: Float[Array, "d d"]
+    slope: Float[Array, "d d d"]
+    La: Float[Array, " d"]
+    LS: Float[Array, "d d"]
 
 
 def _exponential(A: Float[Array, "d d"]) -> Float[Array, "d d"]:
     """e^A by its series: A is small where steps are short."""
+    if A.shape[0] == 1:
+        return jnp.exp(A)
     total = term = jnp.eye(A.shape[0])
     for k in range(1, 9):
         term = term @ A / k
@@ -139,6 +175,74 @@ class AbstractOfEquation(AbstractFunction):
         return self.equation.drift.wants | self.equation.diffusion.wants | {"dt"}
 
 
+# Laws that lean less are known to first order, which leaves 1e-10; quotients keep ten digits.
+_UPRIGHT = 1e-5
+
+
+class Leaning(eqx.Module):
+    """m + s (e^{b xi - b^2 / 2} - 1) / y, xi standard normal: of mean m, variance s^2, one sided.
+
+    Attributes:
+        mean: m.
+        covariance: s^2.
+        y: with y^3 + 3 y the skewness; b^2 = log(1 + y^2), of the sign of y.
+    """
+
+    mean: Float[Array, " 1"]
+    covariance: Float[Array, "1 1"]
+    y: Float[Array, ""]
+
+    @staticmethod
+    def of(mean: Array, covariance: Array, skewness: Array) -> "Leaning":
+        """The law with these three moments."""
+        return Leaning(mean, covariance, 2.0 * jnp.sinh(jnp.arcsinh(0.5 * skewness) / 3.0))
+
+    @property
+    def _shape(self) -> tuple[Array, Array, Array]:
+        """Whether it leans, y and b; any other numbers if it does not."""
+        leans = jnp.abs(self.y) >= _UPRIGHT
+        y = jnp.where(leans, self.y, _UPRIGHT)
+        return leans, y, jnp.sign(y) * jnp.sqrt(jnp.log1p(jnp.square(y)))
+
+    def log_density(self, z: Float[Array, " 1"]) -> Array:
+        """log p(z); -inf beyond the end, where p falls to zero with all its derivatives."""
+        spread, (leans, y, b) = jnp.sqrt(self.covariance[0, 0]), self._shape
+        r = (z - self.mean)[0] / spread
+        inside = y * r > -1.0
+        grown = jnp.log1p(jnp.where(inside, y * r, 0.0))
+        logs = -0.5 * jnp.square(grown / b + 0.5 * b) - grown + jnp.log(y / b)
+        upright = -0.5 * jnp.square(r) + 0.5 * self.y * (r**3 - 3 * r)
+        logs = jnp.where(leans, jnp.where(inside, logs, -jnp.inf), upright)
+        return logs - jnp.log(spread) - 0.5 * np.log(2 * np.pi)
+
+    def draw(self, key: Array) -> Array:
+        """One draw."""
+        xi, (leans, y, b) = jax.random.normal(key, (1,)), self._shape
+        grown = jnp.expm1(b * xi - 0.5 * jnp.square(b)) / y
+        upright = xi + 0.5 * self.y * (jnp.square(xi) - 1)
+        return self.mean + jnp.sqrt(self.covariance[0]) * jnp.where(leans, grown, upright)
+
+
+class Upright(eqx.Module):
+    """A Gaussian step."""
+
+    mean: Float[Array, " d"]
+    covariance: Float[Array, "d d"]
+
+    def log_density(self, z: Float[Array, " d"]) -> Array:
+        """log p(z)."""
+        return Noise(self.covariance).log_density(z - self.mean)
+
+    def draw(self, key: Array) -> Array:
+        """One draw."""
+        return self.mean + Noise(self.covariance).draw(key)
+
+
+def _law(equation: Equation, u: Array, row: Inputs) -> Leaning | Upright:
+    """The law of z after one step from u."""
+    return equation.step(equation.coordinates.from_user(u), row, _step(row))
+
+
 def _step(row: Inputs) -> Array:
     known = isinstance(row, Row) and row.dt is not None
     return jnp.asarray(row.dt if known else 1.0, dtype=jnp.float64)
@@ -153,9 +257,8 @@ class StepDensity(AbstractOfEquation):
         """At one pair."""
         del t
         coordinates = self.equation.coordinates
-        mean, covariance = self.equation.moments(coordinates.from_user(u), inputs, _step(inputs))
         z = coordinates.from_user(x)
-        return Noise(covariance).log_density(z - mean) - coordinates.log_slope(z)
+        return _law(self.equation, u, inputs).log_density(z) - coordinates.log_slope(z)
 
 
 class StepSampler(AbstractOfEquation):
@@ -166,9 +269,7 @@ class StepSampler(AbstractOfEquation):
     def __call__(self, key: Array, u: Array, t: Time = None, inputs: Inputs = None) -> Array:
         """One draw."""
         del t
-        coordinates = self.equation.coordinates
-        mean, covariance = self.equation.moments(coordinates.from_user(u), inputs, _step(inputs))
-        return coordinates.to_user(mean + Noise(covariance).draw(key))
+        return self.equation.coordinates.to_user(_law(self.equation, u, inputs).draw(key))
 
 
 def diffusion(
@@ -187,10 +288,12 @@ def diffusion(
 ) -> StateSpaceModel:
     """dx = a(x) dt + B(x) dW,  y_k ~ G(x(t_k), .), for `times` that are real numbers or dates.
 
-    Between two observations steps of at most `step` are composed exactly; each is Gaussian, in
-    coordinates without walls, with moments of second order. So errors fall with the square of the
-    step where B is constant in these coordinates, and at least with the step elsewhere; halve
-    `step` to see them. For states of one or two coordinates.
+    Between two observations steps of at most `step` are composed exactly; each has moments of
+    second order, in coordinates without walls. Errors fall with the square of the step on a line,
+    and in the plane where B is constant in these coordinates; elsewhere at least with the step.
+    Filters take shorter steps until these errors are below the tolerance, and `post.model` has the
+    step that they ended with; online filters and likelihoods take `step` as it is. For states of
+    one or two coordinates.
 
     Args:
         drift: x (d,) -> a (d,); may take `inputs`.
@@ -202,8 +305,8 @@ def diffusion(
         R: the covariance of its noise; or
         log_observation: x, y -> log G(x, y).
         support: as for `StateSpaceModel`, for equations whose state is confined.
-        step: the longest step; by default a fifth of the shortest time scale of drift and diffusion
-            where the state usually is.
+        step: the longest step, and the first that a filter tries; by default a fifth of the
+            shortest time scale of drift and diffusion where the state usually is.
         inputs: one typical row of inputs.
     """
     require_x64()
@@ -279,10 +382,9 @@ def _time_scale(equation: Equation, sample: AbstractFunction, inputs: Inputs) ->
     z = equation.coordinates.from_user(jax.vmap(sample)(keys))
 
     def rate(point: Array) -> Array:
-        a, S = equation.parts(point, row)
-        J = jax.jacfwd(lambda v: equation.parts(v, row)[0])(point)
-        LS = equation._generator(point, row, a, S)[1]
-        return jnp.maximum(jnp.max(jnp.abs(J)), jnp.max(jnp.abs(LS)) / jnp.max(jnp.abs(S)))
+        near = equation.near(point, row)
+        spread = jnp.max(jnp.abs(near.LS)) / jnp.max(jnp.abs(near.S))
+        return jnp.maximum(jnp.max(jnp.abs(near.J)), spread)
 
     rates = jax.vmap(rate)(z[jnp.all(jnp.isfinite(z), axis=1)] if is_concrete(z) else z)
     if not is_concrete(rates):

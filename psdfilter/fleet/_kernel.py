@@ -257,8 +257,8 @@ class _Block:
 
 def alone(model: AbstractModel, series: Series, work: Work) -> dict[str, Any]:
     """The results of one series, by the model itself."""
-    sized = model.sized(series)
-    post = Posterior(sized, series, sized.run(series, True))
+    sized, series, trace = model.settle(series, True)
+    post = Posterior(sized, series, trace)
     codes = np.asarray(post.codes)
     worst = np.nan  # of an engine that has no estimate
     if Ability.ERRORS in sized.abilities:

@@ -50,7 +50,9 @@ class Series:
         early: tuple[Step, ...] = (),
         scans: bool = True,
     ):
-        self.ys, self.times, self.hops, self.rows = ys, steps, hops, rows
+        self.ys, self.times, self.hops = ys, steps, hops
+        # Single rows of arrays on the device take longer than a step.
+        self.rows = jax.tree.map(np.asarray, rows)
         self.early, self.scans = early, scans
 
     @staticmethod

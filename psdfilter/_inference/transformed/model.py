@@ -1,5 +1,6 @@
 """A model of any engine, learned in other coordinates or with rows of its own, in user units."""
 
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -8,16 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from ..._checks import is_traced
 from ..._density.psd import AbstractDensity
 from ..._statespace.coordinates import Coordinates
 from ..._statespace.functions import Row
 from ..._statespace.model import Inputs, StateSpaceModel
 from ..ability import Ability, NoDensity
 from ..laws import AbstractLaws
-from ..model import AbstractFrozen, AbstractModel
+from ..model import AbstractFrozen, AbstractModel, Settled
 from ..report import Report
 from ..series import Asked, Series, asked_by, sub_steps
 from ..trace import Ahead, Law, Moments, Moved, Observation, Seen, Smoothing, Trace
+from .finer import refine
 from .laws import TransformedDensity, TransformedLaws, moments_of, moments_of_density
 from .picked import PickedLaws, PickedSeen
 from .simulated import DrawnStates, observed_by_draws, simulated_ahead
@@ -144,11 +147,31 @@ class TransformedModel(AbstractModel):
 
     def run(self, series: Series, keep: bool) -> Trace:
         """The filter; its trace is kept in the place of laws."""
-        trace = self.inner.run(series, keep or self._bends)
+        return self._reported(series, self.inner.run(series, keep or self._bends), keep)
+
+    def _reported(self, series: Series, trace: Trace, keep: bool) -> Trace:
         mean, covariance = trace.mean, trace.covariance
         if self._bends:
             mean, covariance = self._moments(self.inner.filtered(series, trace), trace.mean)
         return trace._replace(mean=mean, covariance=covariance, laws=trace if keep else None)
+
+    def settle(self, series: Series, keep: bool) -> Settled:
+        """The filter; on shorter transitions, where those are composed and still change it."""
+        if self.ssm.step is None or is_traced((series.ys, series.rows)):
+            return super().settle(series, keep)
+        sized = self.inner.sized(series)
+
+        def run(one: Series) -> tuple[Trace, AbstractLaws]:
+            if sized is self.inner:
+                trace = sized.run(one, True)
+            else:
+                trace = self.inner.run_elsewhere(sized, one, True)
+            return trace, sized.filtered(one, trace)
+
+        done = refine(run, series, self.tol)
+        ssm = replace(self.ssm, step=self.ssm.step / done.parts)
+        model = TransformedModel(inner=sized, ssm=ssm, report=sized.report)
+        return Settled(model, done.series, model._reported(done.series, done.trace, keep))
 
     def filtered(self, series: Series, trace: Trace) -> AbstractLaws:
         """p(x_t | y_1 ... y_t)."""

@@ -1,0 +1,116 @@
+"""Times composed of short transitions: shorter ones, until they change nothing.
+
+The transitions of a diffusion are right to some order of their length. The same series is filtered
+on transitions that are shorter by some factor; what changes tells the error of both, as in
+extrapolation after Richardson.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..._statespace.functions import Row
+from ..laws import AbstractLaws
+from ..series import Series
+from ..trace import Trace, held_to
+
+# Of the tolerance; the rest is for the errors of single transitions.
+_SHARE = 0.5
+# Filters of a series, the first two included, and transitions between two observations at most.
+_RUNS, _MOST = 6, 4096
+# Orders of convergence that are believed in: the first is certain.
+_ORDERS = (1.0, 2.0)
+# Points per law at which two of them are compared: distances are known to a tenth.
+_POINTS = 256
+# More than this at once is not worth a guess.
+_LEAP = 16
+
+
+class Ran(NamedTuple):
+    """A series on transitions of some length, the laws that came, and how many times shorter."""
+
+    series: Series
+    trace: Trace
+    laws: AbstractLaws
+    parts: int
+
+
+def divided(series: Series, parts: int) -> Series:
+    """The series with each of its transitions made of several."""
+    rows = series.rows
+    assert isinstance(rows, Row)
+    assert rows.dt is not None
+    hops = parts * np.asarray(series.hops)
+    # Rows without a transition, at the time of the prior, have no time to divide.
+    rows = rows._replace(dt=jnp.asarray(rows.dt) / parts)
+    at = jnp.asarray(np.cumsum(hops))
+    return Series(series.ys, at, jnp.asarray(hops), rows, False, series.partly)
+
+
+def refine(run: Callable[[Series], tuple[Trace, AbstractLaws]], series: Series, tol: float) -> Ran:
+    """The filter on transitions so short that halving them changes less than the tolerance.
+
+    Returns:
+        The last of several filters; its errors include what the length of transitions is
+        estimated to do, and its codes say where they miss the tolerance.
+    """
+
+    def ran(parts: int) -> Ran:
+        one = divided(series, parts) if parts > 1 else series
+        return Ran(one, *run(one), parts)
+
+    last, order = ran(1), _ORDERS[0]
+    longest = max(1, int(np.max(np.asarray(series.hops), initial=1)))
+    gaps: list[tuple[int, float, int]] = []  # parts, distance, parts
+    factor = 2
+    for _ in range(_RUNS - 1):
+        new = ran(factor * last.parts)
+        steps = distances(last, new)
+        gaps.append((last.parts, float(np.max(steps)), new.parts))
+        if len(gaps) > 1:
+            order = _order(*gaps[-2:])
+        # What is left: the change is C (n^-p - m^-p), and C m^-p of it remains.
+        errors = steps / ((new.parts / last.parts) ** order - 1)
+        worst, last = float(np.max(errors)), new
+        if not worst > _SHARE * tol:
+            break
+        # The next one by the best order: if that is not reached there is another one.
+        factor = int(np.clip(np.ceil((worst / (_SHARE * tol)) ** (1 / _ORDERS[1])), 2, _LEAP))
+        if factor * last.parts * longest > _MOST:
+            break
+    return last._replace(trace=_with_errors(last.trace, errors, tol))
+
+
+def _order(before: tuple[int, float, int], now: tuple[int, float, int]) -> float:
+    """p of two changes C (n^-p - m^-p), between the orders that are believed in."""
+
+    def expected(p: float) -> float:
+        return (now[0] ** -p - now[2] ** -p) / (before[0] ** -p - before[2] ** -p)
+
+    if not (before[1] > 0 and now[1] > 0):
+        return _ORDERS[0]
+    grid = np.linspace(*_ORDERS, 41)
+    misfit = [abs(np.log(expected(p) * before[1] / now[1])) for p in grid]
+    return float(grid[int(np.argmin(misfit))])
+
+
+def distances(coarse: Ran, fine: Ran) -> np.ndarray:
+    """int |p - q| of the laws of every row, over draws of the finer ones."""
+    draws = np.asarray(fine.laws.draws(jax.random.key(0), _POINTS))
+    out = np.zeros(draws.shape[1])
+    # Before the first transition there is nothing to compare.
+    for t in np.flatnonzero(np.asarray(fine.series.steps) > 0):
+        x = jnp.asarray(draws[:, t])
+        p, q = (np.asarray(ran.laws.density(int(t)).log_density(x)) for ran in (coarse, fine))
+        ratios = np.expm1(np.clip(p - q, -np.inf, 50.0))
+        # Draws of an atom have no density; it is the same for both.
+        out[t] = np.mean(np.abs(ratios[np.isfinite(q)])) if np.isfinite(q).any() else 0.0
+    return out
+
+
+def _with_errors(trace: Trace, more: np.ndarray, tol: float) -> Trace:
+    errors = jnp.asarray(more) + (0.0 if trace.errors is None else trace.errors)
+    return trace._replace(errors=errors, codes=held_to(trace.codes, errors, tol))
