@@ -92,7 +92,7 @@ class Equation(eqx.Module):
         La, LS = (
             f @ a + 0.5 * jnp.tensordot(s, S, axes=2) for f, s in zip(first, second, strict=True)
         )
-        return Near(a, S, *first, La, LS)
+        return Near(a, S, first[0], first[1], La, LS)
 
     def step(self, z: Float[Array, " d"], row: Inputs, h: Array) -> "Leaning | Upright":
         """The law of z after a time h."""

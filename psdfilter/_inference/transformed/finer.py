@@ -62,7 +62,7 @@ def refine(run: Callable[[Series], tuple[Trace, AbstractLaws]], series: Series, 
         one = divided(series, parts) if parts > 1 else series
         return Ran(one, *run(one), parts)
 
-    last, order = ran(1), _ORDERS[0]
+    last, order, errors = ran(1), _ORDERS[0], np.zeros(series.num)
     longest = max(1, int(np.max(np.asarray(series.hops), initial=1)))
     gaps: list[tuple[int, float, int]] = []  # parts, distance, parts
     factor = 2
