@@ -13,7 +13,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._statespace.functions import Inputs
-from .rules import LEAST_SHARE, scan_rule
+from .loop.roughness import near_kinks
+from .rules import KINKED, LEAST_SHARE, scan_rule
 from .spikes import BUMP
 from .state import BEYOND, OUTER, OUTSIDE
 from .tables import shares_of
@@ -73,12 +74,17 @@ class Outs(NamedTuple):
     good: Array
 
 
-def embedded(fine: Array, coarse: Array) -> Array:
-    """`rules.embedded_error`, traced."""
+def embedded(fine: Array, coarse: Array, rough: Given | float = 0.0) -> Array:
+    """`rules.embedded_error`, traced.
+
+    `rough` is the share of an integral that comes from beside kinks. Rules converge by factors of
+    four there, so that a third of the difference is left, while the coarsest rule, which does not
+    even resolve what is smooth, makes it look like far less.
+    """
     d, other = jnp.abs(fine), jnp.abs(coarse)
     rho = d / jnp.maximum(other, 1e-290)
     ratio = jnp.where(rho < 0.5, rho / (1 - jnp.minimum(rho, 0.5)), 1.0)
-    return d * jnp.maximum(ratio, LEAST_SHARE)
+    return jnp.maximum(d * jnp.maximum(ratio, LEAST_SHARE), KINKED * jnp.minimum(d, rough))
 
 
 def finite(logs: Array) -> Array:
@@ -164,7 +170,8 @@ def _step(parts: Parts, nodes: Nodes, row: Rows, settings: Settings, bounded: bo
     low, high = ends_found[0]
     h = high - low
     x = low + h * jnp.asarray(rule.nodes)
-    shares, log_p = shares_of(parts.log_q(nodes.x, x, row.steps, row.rows), nodes.log_v)
+    log_q = parts.log_q(nodes.x, x, row.steps, row.rows)
+    shares, log_p = shares_of(log_q, nodes.log_v)
     log_g = _log_g(parts, x, row, missing)
     logs = finite(log_p + log_g)
     top = jnp.max(logs)
@@ -175,8 +182,15 @@ def _step(parts: Parts, nodes: Nodes, row: Rows, settings: Settings, bounded: bo
     v = h * levels[0] * f / total
     ends = _ends(settings, nodes.x)
     ratios = jnp.concatenate([levels[1:] / levels[:1], nodes.carried[None], ends[None]])
-    error, local, shape, offset = _errors(ratios @ shares, v)
-    sampling = embedded(sums[0] - sums[1], sums[1] - sums[2]) / total
+    log_weights = jnp.log(levels[0])
+    if parts.moved is None:
+        rough = jnp.sum(shares * near_kinks(log_q + (nodes.log_v - log_weights)[:, None]), axis=0)
+    else:
+        moved = parts.means(nodes.x, row.steps, row.rows) / jnp.sqrt(parts.moved.variance)
+        rough = jnp.maximum(near_kinks(moved), near_kinks(nodes.log_v - log_weights)) @ shares
+    error, local, shape, offset = _errors(ratios @ shares, v, rough)
+    differences = sums[0] - sums[1], sums[1] - sums[2]
+    sampling = embedded(*differences, h * levels[0] @ (f * near_kinks(logs))) / total
     sampling += _hidden(parts, (x, log_p, logs), row, missing)
     if parts.sensor is None:
         sampling += _spikes(parts, (x, log_p, top - settings.cut), row, missing)
@@ -190,11 +204,11 @@ def _step(parts: Parts, nodes: Nodes, row: Rows, settings: Settings, bounded: bo
     return Outs(out, jnp.log(total) + top, offset, error, local, sampling, edge, good)
 
 
-def _errors(companions: Float[Array, "4 n"], v: Float[Array, " n"]):
+def _errors(companions: Float[Array, "4 n"], v: Float[Array, " n"], rough: Float[Array, " n"]):
     """Errors inherited and made, as in `state.law_of`."""
     fine, coarse = 1 - companions[0], companions[0] - companions[1]
     sign = jnp.where(fine < 0, -1.0, 1.0)
-    own, inherited = sign * (embedded(fine, coarse) + companions[3]), companions[2]
+    own, inherited = sign * (embedded(fine, coarse, rough) + companions[3]), companions[2]
     local = v @ jnp.abs(own)
     error = v @ jnp.abs(inherited - v @ inherited) + local
     sign = jnp.where(inherited == 0, jnp.sign(own), jnp.sign(inherited))

@@ -18,8 +18,9 @@ from .tables import Source, Sums, Values
 BLIND = 0.2
 # Halvings of a panel for one x; a jump is then met to 2^-24 of it.
 _ROUNDS = 24
-# Intervals for single x that are integrated in one go.
-_MOST = 2**14
+# Intervals for single x that are integrated in one go, and pairs: a jump keeps two intervals of a
+# pair at work, and a kink no more.
+_MOST, _PAIRS = 2**14, 2**12
 
 
 class Smooth(NamedTuple):
@@ -90,7 +91,13 @@ def corrected(
     panel, point = np.nonzero(bad)
     if len(panel) == 0:
         return log_p, companions
-    anew, rest = _integrate(values, source, x, log_p, (panel, point), target / 8)
+    parts = [
+        _integrate(
+            values, source, x, log_p, (panel[k : k + _PAIRS], point[k : k + _PAIRS]), target / 8
+        )
+        for k in range(0, len(panel), _PAIRS)
+    ]
+    anew, rest = (np.concatenate(part) for part in zip(*parts, strict=True))
     gain = np.zeros(len(x))
     np.add.at(gain, point, anew - sums.shares[0][panel, point])
     # The coarser rules have nothing more to say of these pairs: they take the new value, less what

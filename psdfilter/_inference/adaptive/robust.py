@@ -148,9 +148,13 @@ def _refined(values: Values, law: Law, errors: np.ndarray, target: float) -> Law
     flat = (order[:, None] * PANEL + np.arange(PANEL)[None, :]).reshape(-1)
     log_all = np.concatenate([law.log_masses[stay], log_masses])[flat]
     shape = np.concatenate([law.ratios[2][stay], carried])[flat]
+    log_all = log_all - np.log(np.sum(np.exp(log_all)))
+    # New nodes may know of errors that the old ones did not see.
+    error = max(law.error, float(np.exp(log_all) @ np.abs(shape)))
     return law._replace(
         nodes=np.concatenate([law.nodes[stay], nodes])[flat],
-        log_masses=log_all - np.log(np.sum(np.exp(log_all))),
+        log_masses=log_all,
+        error=error,
         ratios=np.concatenate([level_ratios(len(lower)), shape[None]]),
         lower=lower[order],
         upper=np.concatenate([law.upper[~want], high])[order],

@@ -1,7 +1,9 @@
 """Kinks and jumps of a map, from its values on a lattice."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Array, Bool, Float
 
 # A map is smooth where its fourth difference is no more than this share of that over twice the
 # spacing, or too small, in deviations of the noise, to matter.
@@ -27,6 +29,25 @@ def is_rough(values: Float[np.ndarray, "r k"], shape: tuple[int, ...]) -> Bool[n
         bad = ~((near <= _SMOOTH * far) | (near < _SMALL)) | ~np.isfinite(near)
         np.moveaxis(out, axis, 0)[...] |= np.any(bad, axis=-1)
     return out.reshape(-1)
+
+
+def near_kinks(values: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
+    """`is_rough` along the first axis, traced: one or zero."""
+    near, far = (_fourth_traced(values, stride) for stride in (1, 2))
+    smooth = jnp.isfinite(near) & ((near <= _SMOOTH * far) | (near < _SMALL))
+    return jnp.where(smooth, 0.0, 1.0)
+
+
+def _fourth_traced(values: Float[Array, "n ..."], stride: int) -> Float[Array, "n ..."]:
+    """The largest fourth difference within two neighbours; those of the last at the ends."""
+    s, n = stride, len(values)
+    parts = [c * values[i * s : n - (4 - i) * s] for i, c in enumerate((1.0, -4.0, 6.0, -4.0, 1.0))]
+    fourth = jnp.abs(sum(parts))
+    fourth = jnp.where(jnp.isnan(fourth), jnp.inf, fourth)
+    pad = [(2 * s, 2 * s)] + [(0, 0)] * (values.ndim - 1)
+    fourth = jnp.pad(fourth, pad, mode="edge")
+    window = (5,) + (1,) * (values.ndim - 1)
+    return jax.lax.reduce_window(fourth, -jnp.inf, jax.lax.max, window, (1,) * values.ndim, "SAME")
 
 
 def _fourth(lines: Float[np.ndarray, "n ..."], stride: int) -> Float[np.ndarray, "n ..."]:
