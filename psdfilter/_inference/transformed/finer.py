@@ -63,12 +63,19 @@ def refine(run: Callable[[Series], tuple[Trace, AbstractLaws]], series: Series, 
         return Ran(one, *run(one), parts)
 
     last, order, errors = ran(1), _ORDERS[0], np.zeros(series.num)
+    if last.trace.errors is None or not np.all(np.asarray(last.trace.errors) <= tol):
+        # Of fixed sizes, or missed as it is: shorter transitions would be resolved even less.
+        return last
     longest = max(1, int(np.max(np.asarray(series.hops), initial=1)))
     gaps: list[tuple[int, float, int]] = []  # parts, distance, parts
     factor = 2
     for _ in range(_RUNS - 1):
         new = ran(factor * last.parts)
         steps = distances(last, new)
+        if not np.all(np.isfinite(steps)):
+            # An engine of fixed sizes does not resolve shorter transitions: nothing is known.
+            errors = np.where(np.isfinite(steps), errors, np.inf)
+            break
         gaps.append((last.parts, float(np.max(steps)), new.parts))
         if len(gaps) > 1:
             order = _order(*gaps[-2:])
@@ -104,6 +111,9 @@ def distances(coarse: Ran, fine: Ran) -> np.ndarray:
     # Before the first transition there is nothing to compare.
     for t in np.flatnonzero(np.asarray(fine.series.steps) > 0):
         x = jnp.asarray(draws[:, t])
+        if not np.all(np.isfinite(draws[:, t])):
+            out[t] = np.inf
+            continue
         p, q = (np.asarray(ran.laws.density(int(t)).log_density(x)) for ran in (coarse, fine))
         ratios = np.expm1(np.clip(p - q, -np.inf, 50.0))
         # Draws of an atom have no density; it is the same for both.

@@ -30,6 +30,7 @@ def test_the_share_beside_kinks_counts_for_a_third_of_the_difference():
     assert float(embedded(jnp.asarray(1e-3), jnp.asarray(1.0), 6e-4)) == pytest.approx(2e-4)
 
 
+@pytest.mark.slow
 def test_a_kinked_map_is_held_to_the_tolerance():
     case = ZOO["kinked_dynamics"]
     out = score(case, 1e-3)
