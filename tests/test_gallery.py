@@ -15,7 +15,7 @@ pytest.importorskip("matplotlib")
 
 # Programs of more than a few seconds: compiled for many lengths, or fitted.
 SLOW = {"diffusion", "fleet", "from_data", "heater", "mirror", "nile", "population", "robot"}
-SLOW |= {"volatility"}
+SLOW |= {"terrain", "volatility"}
 
 
 def _program(name):

@@ -84,6 +84,7 @@ def _one_step(ssm, u, x, dt, parts):
     return law, weights
 
 
+@pytest.mark.slow
 def test_square_root_process_converges_to_its_noncentral_chi_square():
     kappa, theta, s = 1.0, 1.0, 0.5
     ssm = psd.diffusion(
@@ -169,6 +170,7 @@ def test_the_filter_takes_steps_as_short_as_the_tolerance_asks_for(tol, s):
     assert post.model.source.step < ssm.step
 
 
+@pytest.mark.slow
 def test_a_step_that_is_too_long_is_named_online():
     ssm = psd.diffusion(
         lambda x: 4 * x - 4 * x**3, lambda x: 0.8, m0=0.5, P0=0.1, h=lambda x: x, R=0.1, step=0.4
@@ -212,6 +214,7 @@ def test_bad_input_is_named(changes, message):
         psd.diffusion(**given)
 
 
+@pytest.mark.slow
 def test_a_diffusion_is_learned_without_a_word_about_boxes():
     # Over one unit of time a single Gaussian step of this drift would leave any box; the filter
     # takes shorter ones. Warnings are errors here.

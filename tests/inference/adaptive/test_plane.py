@@ -64,6 +64,7 @@ def test_the_tolerance_holds(truth, tol):
     assert np.all(np.asarray(post.codes) == 0)
 
 
+@pytest.mark.slow
 def test_smoothed_laws_are_those_of_a_grid(truth):
     grid, filtered, _, smoothed = truth
     model = psd.learn(swing(), 1e-4)
@@ -250,6 +251,7 @@ def test_an_online_state_is_saved_and_goes_on(tmp_path):
     np.testing.assert_array_equal(one.moments(model)[0], two.moments(model)[0])
 
 
+@pytest.mark.slow
 def test_a_ridge_across_a_box():
     """A sensor of the sum, a thousandth of the box: the lattice turns along what it leaves."""
     noise = np.array([[0.16, 0.05], [0.05, 0.09]])
