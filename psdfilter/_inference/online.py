@@ -5,6 +5,7 @@ import warnings
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, Int
 
 from .. import _results
@@ -18,7 +19,10 @@ from .notices import unresolved_state
 from .registry import as_model, require
 from .run import ResolutionWarning
 from .series import as_observation, is_partly, sub_steps
-from .trace import Law, between, held_to
+from .trace import Law, held_to
+
+# The standard normal density at one.
+_PHI_1 = np.exp(-0.5) / np.sqrt(2 * np.pi)
 
 
 class FilterState(eqx.Module):
@@ -121,12 +125,25 @@ def _compose(
 
     (rough, _), (fine, code) = walked(parts), walked(2 * parts)
     # What halving changes is more than what it leaves, at whatever order.
-    added = between(model.moments(rough.law), model.moments(fine.law))
+    added = _between(model.moments(rough.law), model.moments(fine.law))
     code = held_to(code, added, model.tol)
     total = _first_bad(state.code, code)
     new = FilterState(fine.law, fine.log_likelihood, fine.step, total, fine.error + added, fine.row)
     _warn_unresolved(model, state, code, new)
     return new
+
+
+def _between(old: tuple[Array, Array], new: tuple[Array, Array]) -> Float[Array, ""]:
+    """int |p - q| of two laws that are nearly the same, by their means and covariances.
+
+    That of Gaussian laws: sqrt(2 / pi) for a shift of one standard deviation, and 2 phi(1) for
+    each part by which a variance changes.
+    """
+    factor = jnp.linalg.cholesky(new[1])
+    shift = jnp.linalg.norm(solve_triangular(factor, new[0] - old[0], lower=True))
+    inner = solve_triangular(factor, solve_triangular(factor, old[1], lower=True).T, lower=True)
+    stretch = jnp.linalg.norm(inner - jnp.eye(len(inner)))
+    return np.sqrt(2 / np.pi) * shift + 2 * _PHI_1 * stretch
 
 
 def update(

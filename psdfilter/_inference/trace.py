@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .. import _results
@@ -12,7 +11,6 @@ from .laws import AbstractLaws
 
 # The law of the state between two steps, in whatever form an engine carries it: any pytree.
 Law = PyTree
-_STRETCH = 2 * np.exp(-0.5) / np.sqrt(2 * np.pi)
 # One observation (p,); a NumPy array is handed to compiled functions at no cost.
 Observation = Array | np.ndarray
 
@@ -87,19 +85,6 @@ class Ahead(NamedTuple):
     laws: AbstractLaws
     log_kept: Float[Array, " k"]
     codes: Int[Array, " k"]
-
-
-def between(old: tuple[Array, Array], new: tuple[Array, Array]) -> Float[Array, ""]:
-    """int |p - q| of two laws that are nearly the same, by their means and covariances.
-
-    That of Gaussian laws: sqrt(2 / pi) for a shift of one standard deviation, and 2 phi(1) for
-    each part by which a variance changes.
-    """
-    factor = jnp.linalg.cholesky(new[1])
-    shift = jnp.linalg.norm(solve_triangular(factor, new[0] - old[0], lower=True))
-    inner = solve_triangular(factor, solve_triangular(factor, old[1], lower=True).T, lower=True)
-    stretch = jnp.linalg.norm(inner - jnp.eye(len(inner)))
-    return np.sqrt(2 / np.pi) * shift + _STRETCH * stretch
 
 
 def held_to(codes: Array, errors: Array, tol: float) -> Array:

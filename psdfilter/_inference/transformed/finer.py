@@ -64,18 +64,15 @@ def refine(run: Callable[[Series], tuple[Trace, AbstractLaws]], series: Series, 
 
     last, order, errors = ran(1), _ORDERS[0], np.zeros(series.num)
     if last.trace.errors is None or not np.all(np.asarray(last.trace.errors) <= tol):
-        # Of fixed sizes, or missed as it is: shorter transitions would be resolved even less.
-        return last
+        # Of fixed sizes, or missed as it is: shorter transitions would be resolved even less. They
+        # tell the error all the same, twice the change at first order.
+        return last._replace(trace=_with_errors(last.trace, 2 * distances(last, ran(2)), tol))
     longest = max(1, int(np.max(np.asarray(series.hops), initial=1)))
     gaps: list[tuple[int, float, int]] = []  # parts, distance, parts
     factor = 2
     for _ in range(_RUNS - 1):
         new = ran(factor * last.parts)
         steps = distances(last, new)
-        if not np.all(np.isfinite(steps)):
-            # An engine of fixed sizes does not resolve shorter transitions: nothing is known.
-            errors = np.where(np.isfinite(steps), errors, np.inf)
-            break
         gaps.append((last.parts, float(np.max(steps)), new.parts))
         if len(gaps) > 1:
             order = _order(*gaps[-2:])

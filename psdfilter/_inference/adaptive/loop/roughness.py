@@ -1,6 +1,7 @@
 """Kinks and jumps of a map, from its values on a lattice."""
 
-import jax
+from types import ModuleType
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
@@ -8,6 +9,8 @@ from jaxtyping import Array, Bool, Float
 # A map is smooth where its fourth difference is no more than this share of that over twice the
 # spacing, or too small, in deviations of the noise, to matter.
 _SMOOTH, _SMALL = 0.2, 1e-4
+
+Values = Array | np.ndarray
 
 
 def is_rough(values: Float[np.ndarray, "r k"], shape: tuple[int, ...]) -> Bool[np.ndarray, " r"]:
@@ -24,45 +27,38 @@ def is_rough(values: Float[np.ndarray, "r k"], shape: tuple[int, ...]) -> Bool[n
             out |= True
             continue
         with np.errstate(invalid="ignore"):
-            near, far = _largest(_fourth(lines, 1), 2), _largest(_fourth(lines, 2), 2)
-        # Beside values that are no numbers nothing is known.
-        bad = ~((near <= _SMOOTH * far) | (near < _SMALL)) | ~np.isfinite(near)
+            bad = near_kinks(lines) > 0
         np.moveaxis(out, axis, 0)[...] |= np.any(bad, axis=-1)
     return out.reshape(-1)
 
 
-def near_kinks(values: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
-    """`is_rough` along the first axis, traced: one or zero."""
-    near, far = (_fourth_traced(values, stride) for stride in (1, 2))
-    smooth = jnp.isfinite(near) & ((near <= _SMOOTH * far) | (near < _SMALL))
-    return jnp.where(smooth, 0.0, 1.0)
+def near_kinks(values: Float[Values, "n ..."]) -> Float[Values, "n ..."]:
+    """One near kinks and jumps along the first axis, else zero; of NumPy's or of traced arrays."""
+    near, far = (_largest(_fourth(values, stride)) for stride in (1, 2))
+    xp = _namespace(values)
+    # Beside values that are no numbers nothing is known.
+    smooth = xp.isfinite(near) & ((near <= _SMOOTH * far) | (near < _SMALL))
+    return xp.where(smooth, 0.0, 1.0)
 
 
-def _fourth_traced(values: Float[Array, "n ..."], stride: int) -> Float[Array, "n ..."]:
-    """The largest fourth difference within two neighbours; those of the last at the ends."""
-    s, n = stride, len(values)
+def _namespace(values: Values) -> ModuleType:
+    return np if isinstance(values, np.ndarray) else jnp
+
+
+def _fourth(values: Float[Values, "n ..."], stride: int) -> Float[Values, "n ..."]:
+    """|f(k-2s) - 4 f(k-s) + 6 f(k) - 4 f(k+s) + f(k+2s)|; at the ends that of the last k."""
+    xp, s, n = _namespace(values), stride, len(values)
     parts = [c * values[i * s : n - (4 - i) * s] for i, c in enumerate((1.0, -4.0, 6.0, -4.0, 1.0))]
-    fourth = jnp.abs(sum(parts))
-    fourth = jnp.where(jnp.isnan(fourth), jnp.inf, fourth)
-    pad = [(2 * s, 2 * s)] + [(0, 0)] * (values.ndim - 1)
-    fourth = jnp.pad(fourth, pad, mode="edge")
-    window = (5,) + (1,) * (values.ndim - 1)
-    return jax.lax.reduce_window(fourth, -jnp.inf, jax.lax.max, window, (1,) * values.ndim, "SAME")
+    return _extended(xp.abs(sum(parts)), 2 * s)
 
 
-def _fourth(lines: Float[np.ndarray, "n ..."], stride: int) -> Float[np.ndarray, "n ..."]:
-    """|f(k-2s) - 4 f(k-s) + 6 f(k) - 4 f(k+s) + f(k+2s)|; zero at the ends."""
-    out, s, n = np.zeros(lines.shape), stride, len(lines)
-    parts = [c * lines[i * s : n - (4 - i) * s] for i, c in enumerate((1.0, -4.0, 6.0, -4.0, 1.0))]
-    out[2 * s : n - 2 * s] = np.abs(sum(parts))
-    return out
+def _largest(values: Float[Values, "n ..."]) -> Float[Values, "n ..."]:
+    """Largest values within two neighbours; infinite where something is not a number."""
+    xp, n = _namespace(values), len(values)
+    wide = _extended(xp.where(xp.isnan(values), xp.inf, values), 2)
+    return xp.max(xp.stack([wide[k : k + n] for k in range(5)]), axis=0)
 
 
-def _largest(values: Float[np.ndarray, "n ..."], reach: int) -> Float[np.ndarray, "n ..."]:
-    """Largest values among neighbours; infinite where something is not a number."""
-    values = np.where(np.isnan(values), np.inf, values)
-    out = values.copy()
-    for k in range(1, reach + 1):
-        out[k:] = np.maximum(out[k:], values[:-k])
-        out[:-k] = np.maximum(out[:-k], values[k:])
-    return out
+def _extended(values: Float[Values, "n ..."], by: int) -> Float[Values, "m ..."]:
+    """The first and the last value repeated."""
+    return _namespace(values).pad(values, [(by, by)] + [(0, 0)] * (values.ndim - 1), mode="edge")
