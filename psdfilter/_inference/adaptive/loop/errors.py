@@ -7,10 +7,13 @@ import numpy as np
 
 from .records import AXES, Active
 
-# Least share of the difference of two nested rules that counts as error of the finer. Where maps
-# have kinks, whose rules converge by factors of four, a third of the difference is left; and the
-# ratio to the coarsest rule, which does not even resolve what is smooth, tells nothing.
-_LEAST, _ROUGH = 0.03, 1 / 3
+# How smooth what is summed is. Maps with kinks have rules that converge by factors of four: a third
+# of the difference of two nested rules is left as error of the finer, and the ratio to the coarsest
+# rule, which does not even resolve what is smooth, tells nothing. Nobody knows of likelihoods and
+# transitions that are given by their values.
+_SMOOTH, _UNKNOWN, _ROUGH = 0, 1, 2
+# Least share of the difference that counts as error, for each of these.
+_LEAST = (0.01, 0.03, 1 / 3)
 # Lines of nodes that are taken together where sums along an axis are compared: over all of the
 # plane two rules may agree by chance, and single lines err by more than the sum over them.
 _STRIP = 8
@@ -37,14 +40,16 @@ def region_index(tables, k):  # pragma: no cover - compiled
 
 
 @inner
-def _rough_share(active, rough, tables, target):  # pragma: no cover - compiled
-    """The least share of differences, by whether nodes that matter are near a kink."""
+def _smoothness(active, rough, tables, target):  # pragma: no cover - compiled
+    """Of what is summed, by whether nodes that matter are near a kink."""
     mass = 0.0
     for m in range(active.masses.size):
         r = region_index(tables, active.place[m])
         if r >= 0 and rough[r]:
             mass += active.masses[m]
-    return _ROUGH if mass > target else _LEAST
+    if mass > target:
+        return _ROUGH
+    return _SMOOTH if tables.kernel.size == 0 and tables.logs.shape[1] == 0 else _UNKNOWN
 
 
 @inner
@@ -52,8 +57,11 @@ def differences(count, numbers, scratch, state, told, t):  # pragma: no cover - 
     """How far sums over lattices of twice and four times the spacing are off."""
     active, every, tables = state
     new = Active(every.place[:count], every.masses[:count], every.carried[:count], 0.0, 0.0)
-    least_old = _rough_share(active, tables.rough[0], tables, numbers.target)
-    least_new = _rough_share(new, tables.rough[1], tables, numbers.target)
+    kind_old = _smoothness(active, tables.rough[0], tables, numbers.target)
+    kind_new = _smoothness(new, tables.rough[1], tables, numbers.target)
+    if kind_old != _ROUGH:
+        # Old masses have the kinks of the sensor that saw them.
+        kind_old = _smoothness(active, tables.rough[1], tables, numbers.target)
     d, first, sums = numbers.axes, scratch.window[0], scratch.sums
     strides, fine = scratch.window[2], scratch.fine
     second, fourth = 2.0**d, 4.0**d
@@ -71,16 +79,16 @@ def differences(count, numbers, scratch, state, told, t):  # pragma: no cover - 
             even += second * mass
         if bits & 3 == 0:
             few += fourth * mass
-    share = _share(one, two, least_old)
+    share = _share(one, two, kind_old)
     for i in range(count):
         fine[i] *= share
     whole = 1 - scratch.scalars[DROPPED]
     halves, sampling = max(one, abs(whole - even)), abs(whole - even)
-    sampling *= _share(sampling, abs(even - few), least_new)
+    sampling *= _share(sampling, abs(even - few), kind_new)
     lines = 0.0
     for e in range(d):
         one, two = _line_sums(e, d, count, new, scratch)
-        lines += one * _share(one, two, least_new)
+        lines += one * _share(one, two, kind_new)
         halves = max(halves, one)
     # A cut leaves an error of what is beside it.
     told.numbers[t, 2] = max(sampling, lines) + scratch.scalars[DROPPED] + scratch.scalars[WALL]
@@ -88,11 +96,17 @@ def differences(count, numbers, scratch, state, told, t):  # pragma: no cover - 
 
 
 @inner
-def _share(fine, coarse, least):  # pragma: no cover - compiled
-    """What the finest rule errs by, over the difference to the next: `rules.embedded_error`."""
+def _share(fine, coarse, kind):  # pragma: no cover - compiled
+    """What the finest rule errs by, over the difference to the next: `rules.embedded_error`.
+
+    Errors of rules for what is analytic near the line fall as exp(-a / h): each halving squares
+    their ratio.
+    """
     rho = fine / coarse if fine < coarse else 1.0
+    if kind == _SMOOTH:
+        rho *= rho
     ratio = rho / (1 - rho) if rho < 0.5 else 1.0
-    return max(ratio, least)
+    return max(ratio, _LEAST[kind])
 
 
 @inner
@@ -132,9 +146,10 @@ def errors_of(count, numbers, scratch, state, told, t):  # pragma: no cover - co
     d, scalars, numbers_t = numbers.axes, scratch.scalars, told.numbers[t]
     # Of the Gaussian kernel, which sums leave out.
     constant = 0.0 if tables.kernel.size > 0 else -0.5 * d * np.log(2 * np.pi)
-    local, passed, offset, before = scalars[REST] + scalars[WALL], 0.0, 0.0, 0.0
+    local, passed, offset, before = scalars[WALL], 0.0, 0.0, 0.0
     for i in range(count):
-        inherited, own = new.carried[i], scratch.fine[i]
+        # What tails lack is carried on with them: outliers later on may rest on them alone.
+        inherited, own = new.carried[i], scratch.fine[i] + scratch.left_out[i]
         passed += new.masses[i] * abs(inherited - scalars[OFFSET])
         local += new.masses[i] * own
         both = abs(inherited) + own

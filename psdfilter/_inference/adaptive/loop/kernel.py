@@ -38,10 +38,11 @@ from .records import AXES, BAND, DONE, FULL, MISSED, OUTSIDE, WIDE, Active
 
 # Nats below its end within which the likelihood between nodes must stay.
 _HIDDEN = 1.0
-# Nodes of up to so many times the mass of those that are dropped are at the rim. What is missing
-# beyond them is less than so much of their share in a sum: of tails that fall by 1.25 from node to
-# node it is a hundredth, of those that fall by 20 a twentieth.
-_RIM, _BEYOND = 100.0, 0.25
+# Nodes of up to so many times the mass of those that are dropped are at the rim: beside each of them
+# there may be one that was dropped, with a mass of up to the threshold. Where tails fall by 1.25
+# from node to node, 21 nodes at the rim stand for what is dropped, which has the mass of four; where
+# they fall by 20, one or two for what has the mass of less than one.
+_RIM = 100.0
 
 
 @inner
@@ -129,7 +130,7 @@ def _spread_rows(active, tables, numbers, scratch):  # pragma: no cover - compil
             sums[n] += v * row[n]
         if v < _RIM * numbers.threshold:
             for n in range(row.size):
-                scratch.rim[n] += v * row[n]
+                scratch.rim[n] += numbers.threshold * row[n]
         if kind < 2:
             scale = 2.0 * v * active.carried[m]
             for n in range(row.size):
@@ -159,7 +160,7 @@ def _spread(active, tables, numbers, scratch):  # pragma: no cover - compiled
         kind = 2 if bits & 1 else (bits & 3) >> 1
         _add(scratch.sums[kind], v, scratch)
         if v < _RIM * numbers.threshold:
-            _add(scratch.rim, v, scratch)
+            _add(scratch.rim, numbers.threshold, scratch)
         if kind < 2:
             _add(scratch.carried, 2.0**d * v * active.carried[m], scratch)
 
@@ -265,9 +266,10 @@ def _keep(row, y, seen, numbers, tables, scratch, state):  # pragma: no cover - 
                         scalars[WALL] += share
                     inherited = scratch.carried[at] / total[at]
                     # Nodes that were dropped, and tails that were cut off.
-                    left_out = (_BEYOND * scratch.rim[at] + tails) / total[at]
+                    left_out = min(1.0, (scratch.rim[at] + tails) / total[at])
+                    scratch.left_out[count] = left_out
                     scalars[OFFSET] += share * inherited
-                    scalars[REST] += share * min(1.0, left_out)
+                    scalars[REST] += share * left_out
                     new.place[count, 0], new.place[count, 1] = first[0] + i, first[1] + j
                     new.place[count, 2], new.place[count, 3] = first[2] + k, first[3] + l
                     new.masses[count], new.carried[count] = share, inherited

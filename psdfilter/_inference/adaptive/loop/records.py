@@ -107,6 +107,7 @@ class Scratch(NamedTuple):
     post: Float[np.ndarray, " w"]
     lines: Float[np.ndarray, "3 w"]
     fine: Float[np.ndarray, " w"]
+    left_out: Float[np.ndarray, " w"]  # what nodes that were dropped would add to kept ones
     weights: Float[np.ndarray, "4 b"]
     window: Int[np.ndarray, "3 4"]  # first node, number of nodes, strides
     band: Int[np.ndarray, "2 4"]  # first neighbour of a node, number of neighbours

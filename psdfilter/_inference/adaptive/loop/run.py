@@ -145,6 +145,7 @@ def _scratch(window: int) -> Scratch:
         post=np.zeros(window),
         lines=np.zeros((3, window)),
         fine=np.zeros(window),
+        left_out=np.zeros(window),
         weights=np.zeros((AXES, BAND)),
         window=np.zeros((3, AXES), np.int64),
         band=np.zeros((2, AXES), np.int64),
