@@ -104,7 +104,9 @@ CASES = {
     "adaptive on R": Case(bent, "adaptive", 1e-2, _SEEN, accuracy=1e-4),
     "adaptive in the plane": Case(swing, "adaptive", 1e-2, _SEEN, accuracy=1e-4),
     "nodes": Case(sine, "nodes", 1e-2, _SEEN, accuracy=1e-5),
-    "nodes joint": Case(sine, psd.engines.Nodes(observation="joint"), 1e-2, _SEEN, accuracy=1e-5),
+    "nodes joint": Case(
+        sine, psd.engines.Nodes(observation="joint"), 1e-2, _SEEN, accuracy=1e-5, slow=True
+    ),
     "closed": Case(sine, "closed", 1e-2, _SEEN),
     "reference": Case(sine, "reference", 0.5, _SEEN[:3], slow=True),
     "exact": Case(level, "exact", 1e-3, _SEEN),

@@ -26,6 +26,7 @@ def test_the_tolerance_holds_in_one_dimension(name, tol):
     assert max(errors.values()) <= tol, errors
 
 
+@pytest.mark.slow
 def test_the_tolerance_holds_in_two_dimensions():
     errors = errors_on("range_only", 1e-2, num_steps=12)
     assert max(errors.values()) <= 1e-2, errors

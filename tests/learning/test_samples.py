@@ -166,6 +166,7 @@ def conditional_errors(model, num=41):
     return distance.mean(), np.trapezoid(learned, LINE, axis=1)
 
 
+@pytest.mark.slow
 def test_transition_is_recovered():
     few = learn_conditional(*sine_pairs(300, seed=5), (-1.0, 1.0), (-1.0, 1.0))
     many = learn_conditional(*sine_pairs(2000, seed=5), (-1.0, 1.0), (-1.0, 1.0))

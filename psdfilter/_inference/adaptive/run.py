@@ -34,9 +34,10 @@ def run(
         past = go_on(Kit(ssm, values, frame, plan, target), single, Past(prior, []))
         start, outcomes = past.start, _folded(series, past.outcomes)
         worst = float(np.max(summaries(outcomes).errors))
+        stuck = best is not None and worst > 0.5 * best[0]
         if best is None or worst < best[0]:
             best = (worst, start, outcomes)
-        if worst <= plan.tol or (worst > 0.5 * best[0] and attempt > 0):
+        if worst <= plan.tol or stuck:
             break
     assert best is not None
     return _trace(plan, series, best[1], best[2])

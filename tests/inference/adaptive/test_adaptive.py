@@ -60,6 +60,7 @@ def test_right_or_loud(name):
     assert len(_silent_steps(name, 1e-3)) == 0
 
 
+@pytest.mark.slow
 def test_a_prior_far_wider_than_the_noise():
     """Old nodes lie several deviations of the noise apart: one of them holds the whole sum."""
     ssm = psd.additive_gaussian(lambda x: x, lambda x: x + jnp.sin(x), 0.25, 0.25, 0.0, 1e4)

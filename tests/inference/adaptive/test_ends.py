@@ -64,6 +64,7 @@ def test_predictions_are_right_at_every_single_point():
     assert np.max(np.abs(ours - truth / norm)) <= 3e-5 * np.max(truth / norm)
 
 
+@pytest.mark.slow
 def test_bounded_sensors_have_nothing_beyond_their_ends(monkeypatch):
     # their laws end in a jump to zero: no window has to be wider, no step made again
     ssm = psd.linear_gaussian(

@@ -176,6 +176,7 @@ def test_what_misses_is_said_once_for_each_stretch(model, monkeypatch):
     assert int(state.code) == 3
 
 
+@pytest.mark.slow
 def test_inputs_of_the_sensor_may_differ_from_those_of_the_transition():
     ssm = psd.StateSpaceModel(
         lambda x: -0.5 * x[0] ** 2 - 0.5 * np.log(2 * np.pi),

@@ -74,6 +74,7 @@ def interacting_multiple_models():
     return np.array(shares)
 
 
+@pytest.mark.slow
 def test_a_few_gaussians_are_as_good_as_all_histories():
     logs, shares, means = all_histories()
     post = psd.run_filter(psd.learn(regimes(), 5e-2, engine=psd.engines.Branches(order=8)), YS)

@@ -176,6 +176,7 @@ def test_wide_gaps_and_precise_models_go_over_to_roots_by_themselves():
     assert 5 in np.asarray(codes)  # what a compiled filter cannot redo it names
 
 
+@pytest.mark.slow
 def test_a_mixture_keeps_the_digits_of_its_components_and_weights():
     """One component is wide; far apart they share no mass, and each is a Kalman filter."""
     model = system("trend", 1e12, 1e-6)
@@ -248,6 +249,7 @@ def test_online_steps_paths_and_observed_laws(times):
         np.testing.assert_allclose(state.log_likelihood, post.log_likelihood, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_gradients_of_likelihoods_on_roots():
     """Against differences of the same likelihood in 120 digits."""
     ys = series(system("trend", 1e12, 1.0))

@@ -45,6 +45,7 @@ def test_errors_add_up_and_stop_at_two():
     assert float(increased(carried, jnp.asarray(50.0)).size) == 2.0
 
 
+@pytest.mark.slow
 def test_estimates_of_a_long_series_do_not_grow_and_steps_that_miss_have_codes():
     ssm = psd.additive_gaussian(
         lambda x: jnp.array([x[0] + 0.1 * x[1], x[1] - 0.3 * jnp.sin(x[0])]),

@@ -243,6 +243,7 @@ def test_in_the_plane_wide_noise_needs_no_mixture():
     assert psd.learn(ssm, 1e-2).engine == "adaptive"
 
 
+@pytest.mark.slow
 def test_on_a_line_little_noise_needs_no_mixture():
     ssm = psd.additive_gaussian(
         jnp.sin, lambda x: x, 0.002**2, 0.1, [0.0], 0.1, state_box=([-2.0], [2.0])

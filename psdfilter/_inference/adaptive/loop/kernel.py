@@ -38,9 +38,9 @@ from .records import AXES, BAND, DONE, FULL, MISSED, OUTSIDE, WIDE, Active
 
 # Nats below its end within which the likelihood between nodes must stay.
 _HIDDEN = 1.0
-# Nodes of up to so many times the mass of those that are dropped are at the rim: beside each of them
-# there may be one that was dropped, with a mass of up to the threshold. Where tails fall by 1.25
-# from node to node, 21 nodes at the rim stand for what is dropped, which has the mass of four; where
+# Nodes of up to so many times the mass of those that are dropped are at the rim: beside each there
+# may be one that was dropped, with a mass of up to the threshold. Where tails fall by 1.25 from
+# node to node, 21 nodes at the rim stand for what is dropped, which has the mass of four; where
 # they fall by 20, one or two for what has the mass of less than one.
 _RIM = 100.0
 
