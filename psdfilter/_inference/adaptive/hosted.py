@@ -10,7 +10,7 @@ from ... import _results
 from ..._statespace.model import Inputs
 from . import robust
 from .fast import Rows
-from .loop.region import Rows as LatticeRows
+from .loop.looks import Rows as LatticeRows
 from .reach import Frame
 from .state import Law
 from .tables import Seen, Values

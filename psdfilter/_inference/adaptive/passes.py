@@ -14,12 +14,11 @@ from .backtrack import robust_step
 from .fast import Nodes, Settings, run_fast
 from .hosted import LENGTHS, Outcome, Series
 from .known import known_grid
-from .loop.records import MISSED
+from .loop.records import ENOUGH, MISSED
 from .reach import Frame
 from .rules import scan_rule
 from .scanned import Scanned, Stretch
 from .sparse import (
-    ENOUGH,
     SparseStretch,
     active_of,
     num_levels,

@@ -20,8 +20,6 @@ from .tables import Seen, Source, Values
 _SPACINGS = tuple(0.9 * 2 ** (-k / 2) for k in range(10))
 # Nodes on a box, where the transition is a table.
 _NODES = (128, 256, 512, 1024)
-# What half of the nodes err by where all of them are just enough.
-ENOUGH = 0.008
 # Most nodes of a law that is put on a lattice.
 _MOST = 4096
 _NONE = np.zeros(0)

@@ -8,7 +8,7 @@ second model of the same sizes compiles nothing, and no data are held alive.
 
 import weakref
 from collections.abc import Callable, Hashable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -81,6 +81,12 @@ class _Form:
         return eqx.combine(jax.tree.unflatten(self.tree, leaves), self.static)
 
 
+@lru_cache(maxsize=256)
+def _first(program: _Program) -> _Program:
+    """The first program that is equal to this one: JAX compares them at every call."""
+    return program
+
+
 class _Apart:
     """A value taken apart: its arrays, its form, and the programs that were asked for."""
 
@@ -93,7 +99,7 @@ class _Apart:
     def program(self, fn: Callable[..., PyTree], options: tuple[Hashable, ...]) -> _Program:
         key = fn, options
         if key not in self.programs:
-            self.programs[key] = _Program(fn, self.form, options)
+            self.programs[key] = _first(_Program(fn, self.form, options))
         return self.programs[key]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from .records import AXES, Active
+from .records import AXES, ENOUGH, Active
 
 # How smooth what is summed is. Maps with kinks have rules that converge by factors of four: a third
 # of the difference of two nested rules is left as error of the finer, and the ratio to the coarsest
@@ -17,6 +17,10 @@ _LEAST = (0.01, 0.03, 1 / 3)
 # Lines of nodes that are taken together where sums along an axis are compared: over all of the
 # plane two rules may agree by chance, and single lines err by more than the sum over them.
 _STRIP = 8
+
+# Likelihoods that bend by more than so many times what nodes resolve are left to other steps: five
+# lattices, each finer by sqrt 2, would be skipped.
+_FINE = 32.0
 
 # Functions that only compiled ones call need no way in from Python. They are kept on disk as parts
 # of the loop, and not by themselves: Numba does not see when a function in another file changes.
@@ -166,7 +170,12 @@ def errors_of(count, numbers, scratch, state, told, t):  # pragma: no cover - co
     numbers_t[0], numbers_t[1], numbers_t[3] = passed + local, local, scalars[REST]
     numbers_t[4], numbers_t[5] = lost, offset
     told.log_norm[t] = np.log(scalars[NORM]) + scalars[TOP] + d * np.log(numbers.h) + constant
-    if scalars[UNSEEN] > 0 or scalars[WALL] > target or scalars[REST] > target:
+    if scalars[UNSEEN] > 0:
+        # Second differences fall with the square of the spacing, as the exponents of errors do.
+        bent = scalars[UNSEEN]
+        told.halves[t] = ENOUGH ** (1 / bent) if bent < _FINE else -1.0
+        return False
+    if scalars[WALL] > target or scalars[REST] > target:
         told.halves[t] = -1.0  # more nodes are of no use
         return False
     if passed > 4 * (active.error + target):

@@ -38,6 +38,8 @@ from .records import AXES, BAND, DONE, FULL, MISSED, OUTSIDE, WIDE, Active
 
 # Nats below its end within which the likelihood between nodes must stay.
 _HIDDEN = 1.0
+# How much finer than nodes the structure of a likelihood is, if that is not known.
+_LOST = np.inf
 # Nodes of up to so many times the mass of those that are dropped are at the rim: beside each there
 # may be one that was dropped, with a mass of up to the threshold. Where tails fall by 1.25 from
 # node to node, 21 nodes at the rim stand for what is dropped, which has the mass of four; where
@@ -253,9 +255,9 @@ def _keep(row, y, seen, numbers, tables, scratch, state):  # pragma: no cover - 
                         g = _log_g(row, r, y, tables.between, tables.middle) - scalars[TOP]
                         if g > least and min(total[at], total[at + diagonal]) > 1e-280:
                             p = 0.5 * (np.log(total[at]) + np.log(total[at + diagonal]))
-                            bent = tables.bent.size > 0 and tables.bent[row, r]
-                            if p + g > np.log(most) + (-numbers.depth if bent else _HIDDEN):
-                                scalars[UNSEEN] = 1.0
+                            bent = tables.bent[row, r] if tables.bent.size > 0 else 0.0
+                            if p + g > np.log(most) + (-numbers.depth if bent > 1 else _HIDDEN):
+                                scalars[UNSEEN] = max(scalars[UNSEEN], bent if bent > 1 else _LOST)
                     share = post[at] / norm
                     if share < numbers.threshold:
                         scalars[DROPPED] += share

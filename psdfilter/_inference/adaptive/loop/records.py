@@ -9,6 +9,8 @@ from jaxtyping import Bool, Float, Int
 AXES = 4
 # Most neighbours along an axis that a node reaches.
 BAND = 128
+# What half of the nodes err by where all of them are just enough.
+ENOUGH = 0.008
 # Why a run of steps has ended.
 DONE, MISSED, OUTSIDE, FULL, WIDE = 0, 1, 2, 3, 4
 
@@ -26,7 +28,7 @@ class Tables(NamedTuple):
         rough: whether f, and h, have kinks or jumps near a node.
         logs: log G at the nodes for every row; none of a sensor with Gaussian noise.
         between: the same between nodes, its largest value where there are several points.
-        bent: whether log G has structure there that nodes cannot show.
+        bent: the second difference of log G there, over what nodes can resolve.
         kernel: Q at pairs of nodes, old ones first; none of Gaussian noise.
     """
 
@@ -39,7 +41,7 @@ class Tables(NamedTuple):
     rough: Bool[np.ndarray, "2 r"]
     logs: Float[np.ndarray, "t r"]
     between: Float[np.ndarray, "t r"]
-    bent: Bool[np.ndarray, "t r"]
+    bent: Float[np.ndarray, "t r"]
     kernel: Float[np.ndarray, "r r"]
 
 

@@ -13,24 +13,18 @@ from ...._statespace.model import (
     Inputs,
     LinearGaussian,
     StateSpaceModel,
-    log_observation_table,
     log_transition_table,
 )
 from ...numerics.compiled import call_compiled
 from ..rules import no_nan
-from ..spikes import BUMP, bends
+from .looks import ROWS, Likelihoods, Rows, filled, likelihoods
 from .records import AXES, Active, Tables
 from .roughness import is_rough
 
 # Points that are evaluated at once: one size, one program.
 _BLOCK = 2048
-# Rows whose likelihoods are evaluated at once.
-ROWS = 64
 # Nodes of a region, by coordinates: tables of megabytes.
 _REGION = {1: 2**16, 2: 2**17, 3: 2**20, 4: 2**22}
-# Points of a look between two nodes on a line: the second difference of log G over a width that
-# nodes resolve is `BUMP` there.
-_LOOKS = 8
 
 
 class Space(NamedTuple):
@@ -39,24 +33,6 @@ class Space(NamedTuple):
     frame: Float[np.ndarray, "d d"]
     low: Float[np.ndarray, " d"]
     high: Float[np.ndarray, " d"]
-
-
-class Rows(NamedTuple):
-    """Observations, times and inputs of some rows of a series."""
-
-    ys: Float[np.ndarray, "t p"]
-    steps: Int[np.ndarray, " t"]
-    rows: Inputs
-
-    def some(self, first: int, stop: int) -> "Rows":
-        """From one row on, until before another."""
-        part = slice(first, stop)
-        inputs = jax.tree.map(lambda a: a[part], self.rows)
-        return Rows(self.ys[part], self.steps[part], inputs)
-
-    def at(self, k: int) -> "Rows":
-        """One row."""
-        return self.some(k, k + 1)
 
 
 class Sensor(NamedTuple):
@@ -91,13 +67,6 @@ def _maps(ssm: StateSpaceModel, x: Array, t: Array, row: Inputs) -> tuple[Array,
     return jax.vmap(both)(x)
 
 
-def _logs(ssm: StateSpaceModel, x: Array, ys: Array, ts: Array, rows: Inputs) -> Array:
-    def one(y: Array, t: Array, row: Inputs) -> Array:
-        return log_observation_table(ssm, x, y, t, row)
-
-    return jax.vmap(one)(ys, ts, rows)
-
-
 class Region:
     """A model on a lattice: which nodes are tabulated, and their values.
 
@@ -115,6 +84,7 @@ class Region:
         self.low = np.zeros(AXES, np.int64)
         self.size = np.zeros(AXES, np.int64)
         self._values: Values | None = None
+        self._lines: list[np.ndarray] = []
         self._z = np.zeros((0, self.dim))
 
     def cover(self, first: Int[np.ndarray, " 4"], last: Int[np.ndarray, " 4"], most: int) -> bool:
@@ -131,29 +101,38 @@ class Region:
         if np.prod(high - low + 1) > most:
             return False
         self.low, self.size = low, high - low + 1
-        lines = [np.arange(a, b + 1) for a, b in zip(low[real], high[real], strict=True)]
-        mesh = np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, self.dim)
-        self._z = mesh * self.h
+        ends = zip(low[real], high[real], strict=True)
+        self._lines = [np.arange(a, b + 1) * self.h for a, b in ends]
+        mesh = np.meshgrid(*self._lines, indexing="ij")
+        self._z = np.stack(mesh, axis=-1).reshape(-1, self.dim)
         self._values = None
         return True
 
     def reached(self, active: Active, tail: float, row: Rows) -> bool:
         """Tabulate some nodes and what these reach; False if that is too much."""
         dim, place = self.dim, active.place
-        means = self.means_at(place[:, AXES - dim :] * self.h, row)
+        span = self._span(self.means_at(place[:, AXES - dim :] * self.h, row), active.masses, tail)
+        if span is None:
+            return False
+        first, last = place.min(axis=0), place.max(axis=0)
+        real = slice(AXES - dim, AXES)
+        first[real] = np.minimum(first[real], span[0])
+        last[real] = np.maximum(last[real], span[1])
+        return self.cover(first, last, _REGION[dim])
+
+    def _span(
+        self, means: Float[np.ndarray, "n d"], masses: Float[np.ndarray, " n"], tail: float
+    ) -> tuple[Int[np.ndarray, " d"], Int[np.ndarray, " d"]] | None:
+        """First and last node that old ones reach, and one more; None if there are none."""
         there = np.all(np.isfinite(means), axis=1)
         if not np.any(there):
-            return False
-        reach = np.sqrt(2 * np.log(active.masses / tail))[:, None] + self.h
-        first, last = place.min(axis=0), place.max(axis=0)
+            return None
+        reach = np.sqrt(2 * np.log(masses / tail))[:, None] + self.h
         low = np.min((means - reach)[there], axis=0) / self.h
         high = np.max((means + reach)[there], axis=0) / self.h
         if not max(np.max(np.abs(low)), np.max(np.abs(high))) < 2**40:
-            return False
-        real = slice(AXES - dim, AXES)
-        first[real] = np.minimum(first[real], np.floor(low).astype(np.int64))
-        last[real] = np.maximum(last[real], np.ceil(high).astype(np.int64))
-        return self.cover(first, last, _REGION[dim])
+            return None
+        return np.floor(low).astype(np.int64), np.ceil(high).astype(np.int64)
 
     @property
     def is_empty(self) -> bool:
@@ -163,9 +142,14 @@ class Region:
     @property
     def rows_at_once(self) -> int:
         """Rows that tables are good for."""
-        if self.changes:
+        if self.changes or self.follows:
             return 1
         return ROWS if self.sensor is None else 2**30
+
+    @property
+    def follows(self) -> bool:
+        """Whether likelihoods are looked at where a step goes: in the plane looks are many."""
+        return self.sensor is None and self.dim > 1
 
     def means_at(self, z: Float[np.ndarray, "n d"], row: Rows) -> Float[np.ndarray, "n d"]:
         """f in z."""
@@ -173,15 +157,15 @@ class Region:
         means = self._mapped(z, int(row.steps[0]), inputs)[0]
         return np.linalg.solve(self.space.frame, means.T).T
 
-    def tables(self, rows: Rows) -> Tables:
-        """What the loop reads; `rows` are those whose likelihoods it will ask for."""
+    def tables(self, rows: Rows, active: Active, tail: float) -> Tables:
+        """What the loop reads for some rows; `active` is the law before them."""
         if self._values is None or self.changes:
             self._values = self._tabulated(rows)
-        none = np.zeros((0, 0))
-        seen = Likelihoods(none, none, none.astype(bool))
-        if self.sensor is None:
-            seen = likelihoods(self.ssm, self._z[:, 0] * self.space.frame[0, 0], rows)
-        values = self._values
+        seen, values = Likelihoods.none(), self._values
+        if self.follows:
+            seen = self._ahead(values, rows, active, tail)
+        elif self.sensor is None:
+            seen = likelihoods(self.ssm, self._lines, self.space.frame, rows)
         return Tables(
             self.low,
             self.size,
@@ -193,8 +177,32 @@ class Region:
             logs=seen.logs,
             between=seen.between,
             bent=seen.bent,
-            kernel=none,
+            kernel=np.zeros((0, 0)),
         )
+
+    def _ahead(self, values: "Values", rows: Rows, active: Active, tail: float) -> Likelihoods:
+        """Likelihoods where the next step goes; zero elsewhere."""
+        shape = tuple(int(n) for n in self.size[AXES - self.dim :])
+        at = (active.place - self.low)[:, AXES - self.dim :]
+        out = Likelihoods.zero(shape)
+        if np.any(at < 0) or np.any(at >= shape):
+            return out  # the loop says so, and asks again
+        means = values.means[np.ravel_multi_index(tuple(at.T), shape), AXES - self.dim :]
+        span = self._span(means, active.masses, tail)
+        if span is None:
+            return out
+        low = self.low[AXES - self.dim :]
+        part = tuple(
+            slice(max(int(a), 0), min(int(b) + 1, n))
+            for a, b, n in zip(span[0] - low, span[1] - low, shape, strict=True)
+        )
+        lines = [line[some] for line, some in zip(self._lines, part, strict=True)]
+        if min(len(line) for line in lines) < 2:
+            return out
+        found = likelihoods(self.ssm, lines, self.space.frame, rows)
+        for whole, some in zip(out, found, strict=True):
+            whole.reshape(shape)[part] = some.reshape([len(line) for line in lines])
+        return out
 
     def _tabulated(self, rows: Rows) -> "Values":
         t = int(rows.steps[0])
@@ -236,38 +244,6 @@ class Values(NamedTuple):
     rough: Bool[np.ndarray, "2 r"]
 
 
-class Likelihoods(NamedTuple):
-    """log G at nodes and between them: `Tables.logs`, `between`, `bent`."""
-
-    logs: Float[np.ndarray, "t r"]
-    between: Float[np.ndarray, "t r"]
-    bent: Bool[np.ndarray, "t r"]
-
-
-def likelihoods(ssm: StateSpaceModel, x: Float[np.ndarray, " r"], rows: Rows) -> Likelihoods:
-    """Those of equispaced nodes on a line, with several looks from each to the next."""
-    num, h = len(rows.ys), x[1] - x[0]
-    index = np.minimum(np.arange(ROWS), num - 1)
-    ys, ts = rows.ys[index], rows.steps[index]
-    inputs = jax.tree.map(lambda a: a[index], rows.rows)
-    points = (x[:, None] + h * np.arange(_LOOKS)[None, :] / _LOOKS).reshape(-1, 1)
-    parts = []
-    for k in range(0, len(points), _BLOCK):
-        part = points[k : k + _BLOCK]
-        out = np.asarray(call_compiled(_logs, ssm, filled(part, _BLOCK), ys, ts, inputs))
-        parts.append(out[:num, : len(part)])
-    logs = np.concatenate(parts, axis=1)
-    logs = no_nan(logs)
-    bent = np.zeros(logs.shape, bool)
-    bent[:, 1:-1] = bends(logs) > BUMP
-    each = logs.reshape(num, len(x), _LOOKS)
-    return Likelihoods(
-        np.ascontiguousarray(each[:, :, 0]),
-        np.max(each, axis=2),
-        np.any(bent.reshape(each.shape), axis=2),
-    )
-
-
 class TableRegion:
     """A model on a line whose transition is known by its values, on a box.
 
@@ -301,10 +277,11 @@ class TableRegion:
         logs = np.asarray(call_compiled(_pairs, self.ssm, x))[: len(self.x), : len(self.x)]
         return np.exp(no_nan(logs))
 
-    def tables(self, rows: Rows) -> Tables:
-        """What the loop reads; `rows` are those whose likelihoods it will ask for."""
+    def tables(self, rows: Rows, active: Active, tail: float) -> Tables:
+        """What the loop reads for some rows."""
+        del active, tail
         num, none = len(self.x), np.zeros((0, 0))
-        seen = likelihoods(self.ssm, self.x, rows)
+        seen = likelihoods(self.ssm, [self.x], np.eye(1), rows)
         return Tables(
             self.low,
             self.size,
@@ -328,11 +305,6 @@ class TableRegion:
 
 def _pairs(ssm: StateSpaceModel, x: Array) -> Array:
     return log_transition_table(ssm, (0,), x, x)
-
-
-def filled(x: np.ndarray, size: int) -> np.ndarray:
-    """Points filled up to a size."""
-    return np.concatenate([x, np.repeat(x[-1:], size - len(x), axis=0)]) if len(x) < size else x
 
 
 def sensor_of(ssm: StateSpaceModel) -> Sensor | None:

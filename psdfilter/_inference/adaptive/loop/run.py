@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .kernel import run_steps
+from .looks import Rows
 from .records import (
     AXES,
     BAND,
@@ -18,7 +19,7 @@ from .records import (
     Scratch,
     Told,
 )
-from .region import Region, Rows, TableRegion
+from .region import Region, TableRegion
 
 # Nodes of a window, by coordinates: arrays of megabytes.
 _WINDOW = {1: 2**13, 2: 2**16, 3: 2**19, 4: 2**21}
@@ -81,7 +82,7 @@ def run_rows(
             break
         stop = min(at + region.rows_at_once, num)
         some = slice(at, stop)
-        tables = region.tables(rows.some(at, stop))
+        tables = region.tables(rows.some(at, stop), here, numbers.tail)
         parts = told.some(some)
         kept = Kept(*buffer, ends=np.zeros(stop - at, np.int64))
         data = ys[some], ~missing[some]

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..hosted import Series
-from ..loop.region import sensor_of
+from ..loop.records import ENOUGH
 from .chain import Chain, Pace, extended
 from .sparse import Scanned, SparseStretch, active_of, region_of, run_sparse
 from .steps import depth_for
@@ -15,8 +15,6 @@ from .values import PlaneValues
 # first, and one of a sensor twelve times as precise the last. Steps before a wider one is tried.
 _SPACINGS = tuple(0.9 * 2 ** (-k / 2) for k in range(8))
 _LENGTH = 256
-# What half of the nodes err by where all of them are just enough.
-_ENOUGH = 0.008
 
 
 class Kit(NamedTuple):
@@ -28,13 +26,8 @@ class Kit(NamedTuple):
 
     @property
     def is_sparse(self) -> bool:
-        """Whether lattices serve: Gaussian noise of the state and of the sensor."""
-        values = self.values
-        return (
-            not values.ssm.vectorized
-            and values.space.gaussian
-            and sensor_of(values.ssm) is not None
-        )
+        """Whether lattices serve: Gaussian noise of the state."""
+        return not self.values.ssm.vectorized and self.values.space.gaussian
 
     @property
     def depth(self) -> float:
@@ -86,10 +79,10 @@ def _on_sparse(kit: Kit, part: tuple[Series, int], past: Past) -> Past:
     if ran.done == stop - first:
         worst = float(np.max(ran.told.halves))
         # The exponent of an error falls with the square of the spacing.
-        wider = ran.done == _LENGTH and worst < _ENOUGH**2 and pace.spacing > 0
+        wider = ran.done == _LENGTH and worst < ENOUGH**2 and pace.spacing > 0
         return past.with_rows(stretch, ran.done, Pace(pace.spacing - wider))
     if ran.halves > 0 and pace.spacing + 1 < len(_SPACINGS):
-        ratio = np.log(_ENOUGH) / np.log(min(ran.halves, 0.9))
+        ratio = np.log(ENOUGH) / np.log(min(ran.halves, 0.9))
         more = int(np.clip(np.ceil(np.log2(ratio)), 1, 4))
         finer = min(pace.spacing + more, len(_SPACINGS) - 1)
         return past.with_rows(stretch, ran.done, pace._replace(spacing=finer))

@@ -1,0 +1,131 @@
+"""Likelihoods that are given by their values: at the nodes of a lattice, and looks between them."""
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ...._statespace.model import Inputs, StateSpaceModel, log_observation_table
+from ...numerics.compiled import call_compiled
+from ..rules import no_nan
+from ..spikes import BUMP, bends
+
+# Rows whose likelihoods are evaluated at once on a line; in the plane, where looks are many, one.
+ROWS = 64
+# Points of a look from a node to the next along an axis: what nodes resolve has second differences
+# of up to `BUMP` there. Fewer would miss precise sensors with clutter: a peak on a floor has to be
+# seen within about five of its widths.
+_LOOKS = 8
+# Points that are evaluated at once: one size, one program.
+_BLOCK = {1: 2**11, 2: 2**14}
+
+
+class Rows(NamedTuple):
+    """Observations, times and inputs of some rows of a series."""
+
+    ys: Float[np.ndarray, "t p"]
+    steps: Int[np.ndarray, " t"]
+    rows: Inputs
+
+    def some(self, first: int, stop: int) -> "Rows":
+        """From one row on, until before another."""
+        part = slice(first, stop)
+        inputs = jax.tree.map(lambda a: a[part], self.rows)
+        return Rows(self.ys[part], self.steps[part], inputs)
+
+    def at(self, k: int) -> "Rows":
+        """One row."""
+        return self.some(k, k + 1)
+
+    def filled(self, size: int) -> "Rows":
+        """As many rows as a program is made for: the last one again and again."""
+        index = np.minimum(np.arange(size), len(self.ys) - 1)
+        inputs = jax.tree.map(lambda a: a[index], self.rows)
+        return Rows(self.ys[index], self.steps[index], inputs)
+
+
+class Likelihoods(NamedTuple):
+    """log G at nodes and between them: `Tables.logs`, `between`, `bent`."""
+
+    logs: Float[np.ndarray, "t r"]
+    between: Float[np.ndarray, "t r"]
+    bent: Float[np.ndarray, "t r"]
+
+    @staticmethod
+    def none() -> "Likelihoods":
+        """Those of a sensor whose noise is Gaussian, which needs no tables."""
+        empty = np.zeros((0, 0))
+        return Likelihoods(empty, empty, empty)
+
+    @staticmethod
+    def zero(shape: tuple[int, ...]) -> "Likelihoods":
+        """Those of one row that is seen nowhere on a lattice."""
+        num = int(np.prod(shape))
+        gone = np.full((1, num), -np.inf)
+        return Likelihoods(gone, gone.copy(), np.zeros((1, num)))
+
+
+def _logs(ssm: StateSpaceModel, x: Array, ys: Array, ts: Array, rows: Inputs) -> Array:
+    def one(y: Array, t: Array, row: Inputs) -> Array:
+        return log_observation_table(ssm, x, y, t, row)
+
+    return jax.vmap(one)(ys, ts, rows)
+
+
+def filled(x: np.ndarray, size: int) -> np.ndarray:
+    """Points filled up to a size."""
+    return np.concatenate([x, np.repeat(x[-1:], size - len(x), axis=0)]) if len(x) < size else x
+
+
+def likelihoods(
+    ssm: StateSpaceModel,
+    lines: list[Float[np.ndarray, " n"]],
+    frame: Float[np.ndarray, "d d"],
+    rows: Rows,
+) -> Likelihoods:
+    """Those of equispaced nodes, with several looks from each to the next along every axis.
+
+    Args:
+        ssm: the model.
+        lines: nodes along the axes of z.
+        frame: x = frame z.
+        rows: what was seen.
+    """
+    dim, num = len(lines), len(rows.ys)
+    block = _BLOCK[dim]
+    fine = [_between(line) for line in lines]
+    mesh = np.stack(np.meshgrid(*fine, indexing="ij"), axis=-1).reshape(-1, dim) @ frame.T
+    data = rows.filled(ROWS if dim == 1 else 1)
+    parts = []
+    for k in range(0, len(mesh), block):
+        part = mesh[k : k + block]
+        out = np.asarray(call_compiled(_logs, ssm, filled(part, block), *data))
+        parts.append(out[:num, : len(part)])
+    logs = no_nan(np.concatenate(parts, axis=1)).reshape(num, *(len(line) for line in fine))
+    bent = np.zeros(logs.shape)
+    for axis in range(1, dim + 1):
+        bent = np.maximum(bent, _bends(logs, axis))
+    bent /= BUMP
+    cells = (num, *(part for line in lines for part in (len(line), _LOOKS)))
+    inside, each = tuple(range(2, 2 * dim + 1, 2)), logs.reshape(cells)
+    nodes = each[(slice(None), *(slice(None), 0) * dim)]
+    return Likelihoods(
+        np.ascontiguousarray(nodes.reshape(num, -1)),
+        np.max(each, axis=inside).reshape(num, -1),
+        np.max(bent.reshape(cells), axis=inside).reshape(num, -1),
+    )
+
+
+def _between(line: Float[np.ndarray, " n"]) -> Float[np.ndarray, " m"]:
+    steps = (line[1] - line[0]) * np.arange(_LOOKS) / _LOOKS
+    return (line[:, None] + steps[None, :]).reshape(-1)
+
+
+def _bends(logs: np.ndarray, axis: int) -> np.ndarray:
+    """|second differences| along an axis, zero at its ends."""
+    moved = np.moveaxis(logs, axis, -1)
+    out = np.zeros(moved.shape)
+    flat = moved.reshape(-1, moved.shape[-1])
+    out[..., 1:-1] = bends(flat).reshape(*moved.shape[:-1], -1)
+    return np.moveaxis(out, -1, axis)
