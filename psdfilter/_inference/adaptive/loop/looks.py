@@ -14,9 +14,8 @@ from ..spikes import BUMP, bends
 # Rows whose likelihoods are evaluated at once on a line; in the plane, where looks are many, one.
 ROWS = 64
 # Points of a look from a node to the next along an axis: what nodes resolve has second differences
-# of up to `BUMP` there. Fewer would miss precise sensors with clutter: a peak on a floor has to be
-# seen within about five of its widths.
-_LOOKS = 8
+# of up to `BUMP` where there are eight of them, and of more where there are fewer.
+LOOKS = 8
 # Points that are evaluated at once: one size, one program.
 _BLOCK = {1: 2**11, 2: 2**14}
 
@@ -83,6 +82,7 @@ def likelihoods(
     lines: list[Float[np.ndarray, " n"]],
     frame: Float[np.ndarray, "d d"],
     rows: Rows,
+    looks: int = LOOKS,
 ) -> Likelihoods:
     """Those of equispaced nodes, with several looks from each to the next along every axis.
 
@@ -91,10 +91,11 @@ def likelihoods(
         lines: nodes along the axes of z.
         frame: x = frame z.
         rows: what was seen.
+        looks: points from a node to the next along an axis.
     """
     dim, num = len(lines), len(rows.ys)
     block = _BLOCK[dim]
-    fine = [_between(line) for line in lines]
+    fine = [_between(line, looks) for line in lines]
     mesh = np.stack(np.meshgrid(*fine, indexing="ij"), axis=-1).reshape(-1, dim) @ frame.T
     data = rows.filled(ROWS if dim == 1 else 1)
     parts = []
@@ -106,8 +107,8 @@ def likelihoods(
     bent = np.zeros(logs.shape)
     for axis in range(1, dim + 1):
         bent = np.maximum(bent, _bends(logs, axis))
-    bent /= BUMP
-    cells = (num, *(part for line in lines for part in (len(line), _LOOKS)))
+    bent /= BUMP * (LOOKS / looks) ** 2
+    cells = (num, *(part for line in lines for part in (len(line), looks)))
     inside, each = tuple(range(2, 2 * dim + 1, 2)), logs.reshape(cells)
     nodes = each[(slice(None), *(slice(None), 0) * dim)]
     return Likelihoods(
@@ -117,8 +118,8 @@ def likelihoods(
     )
 
 
-def _between(line: Float[np.ndarray, " n"]) -> Float[np.ndarray, " m"]:
-    steps = (line[1] - line[0]) * np.arange(_LOOKS) / _LOOKS
+def _between(line: Float[np.ndarray, " n"], looks: int) -> Float[np.ndarray, " m"]:
+    steps = (line[1] - line[0]) * np.arange(looks) / looks
     return (line[:, None] + steps[None, :]).reshape(-1)
 
 

@@ -17,12 +17,16 @@ from ...._statespace.model import (
 )
 from ...numerics.compiled import call_compiled
 from ..rules import no_nan
-from .looks import ROWS, Likelihoods, Rows, filled, likelihoods
+from .looks import LOOKS, ROWS, Likelihoods, Rows, filled, likelihoods
 from .records import AXES, Active, Tables
 from .roughness import is_rough
 
 # Points that are evaluated at once: one size, one program.
 _BLOCK = 2048
+# Deviations of the noise from one look at a likelihood to the next, in the plane. A peak on a floor
+# has to be seen within about five of its widths: a precise sensor with clutter is, if it is no more
+# than sixty times as precise as the noise.
+_SEEN = 0.9 / 8
 # Nodes of a region, by coordinates: tables of megabytes.
 _REGION = {1: 2**16, 2: 2**17, 3: 2**20, 4: 2**22}
 
@@ -199,7 +203,8 @@ class Region:
         lines = [line[some] for line, some in zip(self._lines, part, strict=True)]
         if min(len(line) for line in lines) < 2:
             return out
-        found = likelihoods(self.ssm, lines, self.space.frame, rows)
+        looks = int(np.clip(np.ceil(self.h / _SEEN), 2, LOOKS))
+        found = likelihoods(self.ssm, lines, self.space.frame, rows, looks)
         for whole, some in zip(out, found, strict=True):
             whole.reshape(shape)[part] = some.reshape([len(line) for line in lines])
         return out
