@@ -35,9 +35,6 @@ _EMPTY = 1e-3
 _FIRST_CHUNK, _LAST_CHUNK = 2, 64
 # Rows on one sparse lattice before a wider one may be tried.
 _LATTICE_LENGTH = 1024
-# How much smaller the errors of steps are in a pass made again, if they add up to more than tol.
-# One more halving of a panel takes off far more.
-FINER = 8.0
 
 
 class Pace(NamedTuple):

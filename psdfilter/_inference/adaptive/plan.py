@@ -8,6 +8,9 @@ from .trace import AdaptivePlan
 
 # What rounding leaves of sums of a few hundred terms, carried through many steps.
 LEAST_TOL = 1e-10
+# How much smaller the errors of steps are in a pass made again, if they add up to more than tol.
+# One more halving of a panel takes off far more.
+FINER = 8.0
 # Nodes of the compiled scan, by the least tolerance that they serve, and those to go on to where a
 # step misses: a quarter of them is the coarsest of three rules, so that there are 4 k + 1.
 _CAPACITIES = ((5e-3, (49, 97, 193)), (5e-5, (49, 97, 193, 385)), (0.0, (97, 193, 385)))

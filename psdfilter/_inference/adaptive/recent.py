@@ -14,7 +14,8 @@ from ... import _results
 from . import robust
 from .backtrack import DEPTH
 from .hosted import Outcome, Series, Step
-from .passes import FINER, Kit, Pace, Past, go_on
+from .passes import Kit, Pace, Past, go_on
+from .plan import FINER
 from .state import Law
 
 

@@ -7,7 +7,8 @@ from ..._statespace.model import Inputs, StateSpaceModel
 from . import robust
 from .hosted import Outcome, Series
 from .known import known_frame, known_values
-from .passes import FINER, Kit, Past, go_on
+from .passes import Kit, Past, go_on
+from .plan import FINER
 from .scanned import Laws, Scanned, summaries
 from .state import Law
 from .trace import AdaptivePlan, AdaptiveTrace

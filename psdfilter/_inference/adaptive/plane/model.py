@@ -1,6 +1,7 @@
 """The learned model of a state of two coordinates: nothing is fitted, every step is controlled."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +23,7 @@ from .. import hosted
 from ..base import AbstractAdaptive, refuse_tracing
 from ..drawing import generator
 from ..hosted import Step
+from ..plan import FINER
 from . import answers
 from .chain import AbstractLink, Chain, Laws, Link, Row, started
 from .density import PlaneDensity
@@ -32,8 +34,14 @@ from .passes import Kit, Past, go_on
 from .smooth import draw_paths, forecast, smoothed
 from .values import PlaneValues
 
-# tol over what one step may spend: a filter forgets most of it in a few steps.
-SHARE = 4.0
+
+class _Pass(NamedTuple):
+    """A series that is done: the chain at its start and at its end, and what is kept of rows."""
+
+    start: Chain
+    last: Chain
+    links: list[AbstractLink]
+    rows: list[Row]
 
 
 class PlaneModel(AbstractAdaptive):
@@ -50,7 +58,7 @@ class PlaneModel(AbstractAdaptive):
 
     @property
     def _target(self) -> float:
-        return self.plan.tol / SHARE
+        return self.plan.tol / self.plan.share
 
     def start(self) -> Chain:
         """The prior."""
@@ -117,23 +125,15 @@ class PlaneModel(AbstractAdaptive):
         return PlaneDensity(self.ssm, law.law)
 
     def run(self, series: Series, keep: bool) -> Trace:
-        """The filter of a series."""
+        """The filter of a series; with smaller errors of a step if they add up to more than tol."""
         ys, steps, hops = (np.asarray(a) for a in (series.ys, series.steps, series.hops))
         rows = hosted.Series(np.asarray(ys, dtype=float), steps, hops, series.rows)
-        past = Past(started(self._values, self._target))
-        start = last = past.chain
-        done: list[AbstractLink] = []
-        found: list[Row] = []
-        while past.at < rows.num:
-            past = go_on(self._kit, rows, past)
-            last = past.chain
-            start = last if last.first else start
-            short = last.short() if past.at < rows.num else last._replace(links=())
-            # Rows that are made again no more.
-            final = last.links[: len(last.links) - len(short.links)]
-            found += [link.row(self._values) for link in final]
-            done += [link.archived() for link in final] if keep else []
-            past = past._replace(chain=short)
+        made = self._pass(rows, self._kit, keep, True)
+        if made is None:
+            finer = self._kit._replace(target=self._target / FINER)
+            made = self._pass(rows, finer, keep, False)
+        assert made is not None
+        start, last, done, found = made
         log_masses, log_kept, errors, codes, mean, covariance = (
             jnp.asarray(np.stack(part)) for part in zip(*found, strict=True)
         )
@@ -152,6 +152,26 @@ class PlaneModel(AbstractAdaptive):
             last=last.short(),
             laws=Chain(start.start, tuple(done)) if keep else None,
         )
+
+    def _pass(self, rows: hosted.Series, kit: Kit, keep: bool, strict: bool) -> "_Pass | None":
+        """All rows, from the prior on; None if `strict` and errors add up to more than tol."""
+        past = Past(started(self._values, kit.target))
+        start = last = past.chain
+        done: list[AbstractLink] = []
+        found: list[Row] = []
+        while past.at < rows.num:
+            past = go_on(kit, rows, past)
+            last = past.chain
+            if strict and last.links and last.links[-1].law.total > kit.tol:
+                return None
+            start = last if last.first else start
+            short = last.short() if past.at < rows.num else last._replace(links=())
+            # Rows that are made again no more.
+            final = last.links[: len(last.links) - len(short.links)]
+            found += [link.row(self._values) for link in final]
+            done += [link.archived() for link in final] if keep else []
+            past = past._replace(chain=short)
+        return _Pass(start, last, done, found)
 
     def filtered(self, series: Series, trace: Trace) -> PlaneLaws:
         """p(x_t | y_1 ... y_t)."""
