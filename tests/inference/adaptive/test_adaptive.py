@@ -76,10 +76,10 @@ def test_a_prior_far_wider_than_the_noise():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tol", [1e-2, 1e-3, 1e-5])
 @pytest.mark.parametrize("name", sorted(set(models.REGISTRY) - {"outlier_50"}))
-def test_right_or_loud_everywhere(name, tol):
-    assert len(_silent_steps(name, tol)) == 0
+def test_right_or_loud_everywhere(name):
+    # Other tolerances are those of the zoo.
+    assert len(_silent_steps(name, 1e-3)) == 0
 
 
 def _kalman(ys):
