@@ -8,6 +8,7 @@ JAX model and the NumPy truth are written apart.
 
 from dataclasses import dataclass
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy import special, stats
@@ -123,41 +124,59 @@ def truth(r, size):
     )
 
 
+MOST = 3  # components
+
+
 def build(r):
-    """The same model, in JAX."""
-    maps = {
-        "linear": lambda u, a, b: a * u + b,
-        "sine": lambda u, a, b: a * u + jnp.sin(2 * u) + b,
-        "tanh": lambda u, a, b: 2.5 * a * jnp.tanh(u) + b,
-        "cubic": lambda u, a, b: a * u - 0.02 * u**3 * jnp.exp(-0.02 * u**2) + b,
-        "kink": lambda u, a, b: a * jnp.abs(u) - 1 + b,
-    }
+    """The same model, in JAX: what was drawn are numbers, so that all models are one program."""
+    none = (0.0, "gauss", "linear", 0.0, 0.0, 1.0, 0.0)
+    parts = (*r.parts, *(none,) * (MOST - len(r.parts)))
+    table = np.array([(p[0], KERNELS.index(p[1]), MAPS.index(p[2]), *p[3:]) for p in parts])
+    sensor, (mean, sd) = float(SENSORS.index(r.sensor)), r.prior
+    gain, noise = r.gain, r.seen
+
+    def pick(names, index, values):
+        return jnp.select(
+            [index == float(k) for k in range(len(names))], [values[n] for n in names]
+        )
 
     def one(part, u, x):
         weight, kernel, name, rate, offset, width, shape = part
-        z = (x - maps[name](u, rate, offset)) / width
-        log = jnp.log(weight / width)
-        if kernel == "student":
-            return log + stats.t.logpdf(z, shape)
-        log = log + stats.norm.logpdf(z)
-        return log + jnp.log(2.0) + special.log_ndtr(shape * z) if kernel == "skew" else log
+        maps = {
+            "linear": rate * u + offset,
+            "sine": rate * u + jnp.sin(2 * u) + offset,
+            "tanh": 2.5 * rate * jnp.tanh(u) + offset,
+            "cubic": rate * u - 0.02 * u**3 * jnp.exp(-0.02 * u**2) + offset,
+            "kink": rate * jnp.abs(u) - 1 + offset,
+        }
+        z = (x - pick(MAPS, name, maps)) / width
+        gauss = stats.norm.logpdf(z)
+        shapes = {
+            "gauss": gauss,
+            "narrow": gauss,
+            "student": stats.t.logpdf(z, jnp.where(kernel == 1.0, shape, 5.0)),
+            "skew": gauss + jnp.log(2.0) + special.log_ndtr(shape * z),
+        }
+        return jnp.log(weight) - jnp.log(width) + pick(KERNELS, kernel, shapes)
 
     def log_transition(u, x):
-        return special.logsumexp(jnp.stack([one(part, u[0], x[0]) for part in r.parts]))
+        return special.logsumexp(jax.vmap(lambda part: one(part, u[0], x[0]))(jnp.asarray(table)))
 
     def log_observation(x, y):
-        g, seen = r.gain * x[0], y[0]
-        if r.sensor == "volatility":
-            return stats.norm.logpdf(seen, 0.0, jnp.exp(g / 4))
-        if r.sensor == "poisson":
-            return seen * g / 3 - jnp.exp(g / 3) - special.gammaln(seen + 1)
-        if r.sensor == "cauchy":
-            return stats.cauchy.logpdf(seen, g, r.seen)
-        means = {"identity": g, "square": g**2 / 4, "sine": jnp.sin(2 * g), "tanh": jnp.tanh(g)}
-        return stats.norm.logpdf(seen, means[r.sensor], r.seen)
+        g, seen = gain * x[0], y[0]
+        logs = {
+            "identity": stats.norm.logpdf(seen, g, noise),
+            "square": stats.norm.logpdf(seen, g**2 / 4, noise),
+            "sine": stats.norm.logpdf(seen, jnp.sin(2 * g), noise),
+            "tanh": stats.norm.logpdf(seen, jnp.tanh(g), noise),
+            "volatility": stats.norm.logpdf(seen, 0.0, jnp.exp(g / 4)),
+            "poisson": seen * g / 3 - jnp.exp(g / 3) - special.gammaln(jnp.abs(seen) + 1),
+            "cauchy": stats.cauchy.logpdf(seen, g, noise),
+        }
+        return pick(SENSORS, sensor, logs)
 
     return psd.StateSpaceModel(
-        log_prior=lambda x: stats.norm.logpdf(x[0], r.prior[0], r.prior[1]),
+        log_prior=lambda x: stats.norm.logpdf(x[0], mean, sd),
         log_transition=log_transition,
         log_observation=log_observation,
         state_box=psd.Box(*r.box),

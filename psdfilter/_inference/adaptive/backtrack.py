@@ -12,6 +12,7 @@ import numpy as np
 
 from ... import _results
 from . import robust
+from .dropped import left_out
 from .hosted import Outcome, Step, one_step
 from .reach import Frame
 from .scanned import Scanned
@@ -40,7 +41,7 @@ def end_mass(law: Law, frame: Frame, smoothed: np.ndarray) -> np.ndarray:
 def missing_behind(
     values: Values, frame: Frame, laws: list[Law], target: float, further: int
 ) -> list[np.ndarray]:
-    """End masses of the laws before the last one, latest first.
+    """Masses that the laws before the last one lack, latest first: beyond ends, and in gaps.
 
     Ends `further` transitions behind the last that is larger than `target`. Of laws at one time
     only the last is what a transition starts from: nothing that others lack is missing.
@@ -54,13 +55,25 @@ def missing_behind(
             continue
         if law.source is None:
             break
-        omega = values.pull(_source(law.source, before), law.nodes, omega)
-        out.append(end_mass(before, frame, omega))
+        source = _source(law.source, before)
+        lacking = _lacking(values, before, source, law.nodes, omega)
+        omega = values.pull(source, law.nodes, omega)
+        out.append(end_mass(before, frame, omega) + lacking)
         law, crossed = before, crossed + 1
         last = crossed if np.sum(out[-1]) > target else last
         if crossed >= last + further:
             break
     return out
+
+
+def _lacking(
+    values: Values, before: Law, source: Source, x: np.ndarray, omega: np.ndarray
+) -> np.ndarray:
+    """Mass that a law has dropped and that one after it, with masses `omega` at x, rests on."""
+    if before.idle is None or len(before.idle.nodes) == 0:
+        return np.zeros(2)
+    log_p = values.push(source, x).log_p
+    return left_out(values, before.idle, source, x, log_p).sides(omega)
 
 
 def _source(source: Source, before: Law) -> Source:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .rules import PANEL, embedded_error, end_rows, margin_errors, patterson
+from .tables import Idle
 
 # log f at points (m,), and companions (k, m) that are kept with it.
 Field = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -28,6 +29,8 @@ _STEEP = 4.0
 _FAR = 60.0
 # Share of the target that everything dropped may have together.
 _DROPPED = 1e-4
+# Panels that are dropped and yet looked at.
+_MOST_IDLE = 64
 
 
 class Panels(NamedTuple):
@@ -40,6 +43,7 @@ class Panels(NamedTuple):
     log_total: float  # log int f; -inf if nothing was found
     errors: np.ndarray  # (k,) of int f over each panel, as shares of the whole
     dropped: float  # share of what was left out, at most
+    idle: Idle  # what was left out, as coarse as it was
 
     @property
     def nodes(self) -> np.ndarray:
@@ -158,7 +162,7 @@ def resolve(
     In the cover every panel is to be right to `target` as a share of its own.
     """
     cells = _evaluate(field, lower, upper)
-    dropped = 0.0
+    dropped, idle = 0.0, []
     for _ in range(_ROUNDS):
         seen = _judge(cells)
         num = len(cells.lower)
@@ -171,6 +175,7 @@ def resolve(
         inside = _touches(cover, cells)
         keep = (seen.potential > _DROPPED * target / num) | inside
         dropped += float(np.sum(seen.potential[~keep]))
+        idle.append(_Cells(*(a[~keep] for a in cells)))
         cells, seen = _pick(cells, seen, keep)
         num = max(1, int(np.sum(keep)))
         share, inside = target / num, inside[keep]
@@ -186,7 +191,7 @@ def resolve(
         pieces = np.where(seen.errors[want] > 0.3 * _share(cells, seen)[want], 4, 2)
         fresh = _evaluate(field, *_split(cells.lower[want], cells.upper[want], pieces))
         cells = _joined(_Cells(*(a[~want] for a in cells)), fresh)
-    return _finished(cells, dropped, target, cover)
+    return _finished(cells, (dropped, idle), target, cover)
 
 
 def _touches(cover: Cover, cells: _Cells) -> np.ndarray:
@@ -222,7 +227,10 @@ def _split(lower: np.ndarray, upper: np.ndarray, pieces: np.ndarray):
     return low, low + step
 
 
-def _finished(cells: _Cells, dropped: float, target: float, cover: Cover) -> Panels:
+def _finished(
+    cells: _Cells, left_out: tuple[float, list[_Cells]], target: float, cover: Cover
+) -> Panels:
+    dropped, idle = left_out
     order = np.argsort(cells.lower)
     cells = _Cells(*(a[order] for a in cells))
     seen = _judge(cells)
@@ -235,6 +243,20 @@ def _finished(cells: _Cells, dropped: float, target: float, cover: Cover) -> Pan
         keep[out] = False
         keep |= _touches(cover, cells)
         dropped += float(np.sum(masses[~keep]))
+        idle = [*idle, _Cells(*(a[~keep] for a in cells))]
         cells, _ = _pick(cells, seen, keep)
         seen = _judge(cells)
-    return Panels(*cells, seen.log_total, seen.errors, dropped)
+    return Panels(*cells, seen.log_total, seen.errors, dropped, _idle(idle, seen.log_total))
+
+
+def _idle(cells: list[_Cells], log_total: float) -> Idle:
+    """Nodes of panels that were dropped, the widest of them: together they cover the most."""
+    if not cells or not np.isfinite(log_total):
+        return Idle(np.zeros(0), np.zeros(0))
+    lower, upper, logs = (np.concatenate([part[i] for part in cells]) for i in range(3))
+    widest = np.argsort(lower - upper, kind="stable")[:_MOST_IDLE]
+    lower, upper, logs = lower[widest], upper[widest], logs[widest]
+    half = 0.5 * (upper - lower)
+    log_masses = np.log(half[:, None] * patterson().weights[0][None, :]) + logs - log_total
+    there = np.isfinite(log_masses)
+    return Idle(nodes_of(lower, upper)[there], log_masses[there])

@@ -7,11 +7,12 @@ from jaxtyping import Float
 
 from ... import _results
 from ..._statespace.model import Inputs
+from .dropped import left_out
 from .pairs import corrected, smooth_panels
 from .panels import Field, Panels, level_ratios
 from .reach import Frame
 from .rules import PANEL, embedded_error, no_nan
-from .tables import Seen, Source, Values
+from .tables import Idle, Seen, Source, Values
 
 # Mass beyond an end over that of the outermost three nodes of a panel, a tenth of it, for a density
 # that falls within half a panel.
@@ -48,6 +49,7 @@ class Law(NamedTuple):
     target: float  # what errors of one step were held to
     before: "Law | None" = None  # an intermediate law, where several transitions came at once
     walls: Float[np.ndarray, " e"] = np.zeros(0)  # ends of panels beyond which the density is zero
+    idle: Idle | None = None
 
     @property
     def masses(self) -> np.ndarray:
@@ -65,7 +67,7 @@ class Law(NamedTuple):
         if self.has_panels:
             smooth = smooth_panels(self.lower, self.upper, self.log_masses, target)
         ratios = np.concatenate([self.ratios, self.ends(frame)[None]])
-        return Source(self.nodes, self.log_masses, ratios, smooth, t, row)
+        return Source(self.nodes, self.log_masses, ratios, smooth, t, row, self.idle)
 
     def ends(self, frame: Frame) -> np.ndarray:
         """Mass beyond the ends of the nodes over that of each node: zero but for the outermost.
@@ -148,6 +150,9 @@ def field_of(
         both = no_nan(logs + sums.log_p)
         top = max(top, float(np.max(both)))
         log_p, ratios = corrected(values, source, x, sums, both > top - cut, target)
+        if source.idle is not None:
+            lacking = left_out(values, source.idle, source, x, sums.log_p).ratio
+            ratios = np.concatenate([ratios[:3], ratios[3:] + lacking[None]])
         return no_nan(logs + log_p), ratios
 
     return field
@@ -226,6 +231,7 @@ def law_of(
         _results.OK,
         target,
         walls=walls,
+        idle=panels.idle,
     )
 
 

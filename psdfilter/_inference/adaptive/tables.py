@@ -28,6 +28,13 @@ _NEW_SIZES = tuple(PANEL * k for k in (4, 16, 64))
 _PAIR_SIZES = (2**12, 2**15)
 
 
+class Idle(NamedTuple):
+    """Nodes that a law has dropped, and their masses by a coarse rule: see `dropped`."""
+
+    nodes: Float[np.ndarray, " n"]
+    log_masses: Float[np.ndarray, " n"]
+
+
 class Source(NamedTuple):
     """A measure sum_m v_m delta(u_m), the transition out of it, and its coarser companions.
 
@@ -41,6 +48,7 @@ class Source(NamedTuple):
     smooth: "Smooth | None"  # panels as polynomials; None for nodes without panels
     t: int
     row: Inputs
+    idle: Idle | None = None
 
 
 class Sums(NamedTuple):
