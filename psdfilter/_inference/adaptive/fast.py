@@ -188,7 +188,9 @@ def _step(parts: Parts, nodes: Nodes, row: Rows, settings: Settings, bounded: bo
     else:
         moved = parts.means(nodes.x, row.steps, row.rows) / jnp.sqrt(parts.moved.variance)
         rough = jnp.maximum(near_kinks(moved), near_kinks(nodes.log_v - log_weights)) @ shares
-    error, local, shape, offset = _errors(ratios @ shares, v, rough)
+    # What windows have left out is no more than exp(-cut), wherever it is.
+    lacking = jnp.exp(jnp.minimum(jnp.max(finite(log_q)) - settings.cut - log_p, 0.0))
+    error, local, shape, offset = _errors(ratios @ shares, v, (rough, lacking))
     differences = sums[0] - sums[1], sums[1] - sums[2]
     sampling = embedded(*differences, h * levels[0] @ (f * near_kinks(logs))) / total
     sampling += _hidden(parts, (x, log_p, logs), row, missing)
@@ -204,11 +206,15 @@ def _step(parts: Parts, nodes: Nodes, row: Rows, settings: Settings, bounded: bo
     return Outs(out, jnp.log(total) + top, offset, error, local, sampling, edge, good)
 
 
-def _errors(companions: Float[Array, "4 n"], v: Float[Array, " n"], rough: Float[Array, " n"]):
-    """Errors inherited and made, as in `state.law_of`."""
+def _errors(
+    companions: Float[Array, "4 n"], v: Float[Array, " n"], known: tuple[Array, Array]
+) -> tuple[Array, Array, Array, Array]:
+    """Errors inherited and made, as in `state.law_of`; shares beside kinks, and lacking."""
+    rough, lacking = known
     fine, coarse = 1 - companions[0], companions[0] - companions[1]
     sign = jnp.where(fine < 0, -1.0, 1.0)
-    own, inherited = sign * (embedded(fine, coarse, rough) + companions[3]), companions[2]
+    own = sign * (embedded(fine, coarse, rough) + companions[3] + lacking)
+    inherited = companions[2]
     local = v @ jnp.abs(own)
     error = v @ jnp.abs(inherited - v @ inherited) + local
     sign = jnp.where(inherited == 0, jnp.sign(own), jnp.sign(inherited))

@@ -16,7 +16,7 @@ from .hosted import LENGTHS, Outcome, Series
 from .known import known_grid
 from .loop.records import ENOUGH, MISSED
 from .reach import Frame
-from .rules import scan_rule
+from .rules import DROPPED, scan_rule
 from .scanned import Scanned, Stretch
 from .sparse import (
     SparseStretch,
@@ -175,7 +175,7 @@ def _fast_stretch(
         np.asarray(frame.lower),
         np.asarray(frame.upper),
         np.asarray(3.0 + np.sqrt(2 * np.log(10 / target))),
-        np.asarray(np.log(1e4 / target)),
+        np.asarray(-np.log(DROPPED * target)),
         np.asarray(2 * target),
         np.asarray(kit.plan.tol),
     )

@@ -167,6 +167,9 @@ def _binomial(n: int, k: int) -> float:
 # ratio of two differences then says nothing. Measured on Laplace noise: without it one step was off
 # by 40 times its estimate.
 LEAST_SHARE = 0.05
+# Share of the error of a step that everything left out of a law may have together. An observation
+# of five deviations rests on what is 4e-6 of the highest value of a prediction.
+DROPPED = 1e-7
 # The same where the kinks are known: of an error that falls by factors of four a third is left.
 KINKED = 1 / 3
 

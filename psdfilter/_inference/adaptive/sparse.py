@@ -12,6 +12,7 @@ from .loop.records import AXES, Active
 from .loop.region import Region, Space, TableRegion
 from .loop.run import Stretch, run_rows, thresholds
 from .reach import Frame
+from .rules import DROPPED
 from .scanned import AbstractStretch, Summary
 from .state import Law, ends_of_line, evaluate
 from .tables import Seen, Source, Values
@@ -67,7 +68,9 @@ def active_of(values: Values, frame: Frame, grid: Grid, law: Law, target: float)
         there = np.isfinite(law.log_masses)
         place = np.zeros((int(np.count_nonzero(there)), AXES), np.int64)
         place[:, AXES - 1] = np.rint(law.nodes[there] / h)
-        return Active(place, law.masses[there], law.ratios[2, there], law.error, 0.0)
+        return Active(
+            place, law.masses[there], law.ratios[2, there], law.error, 0.0, DROPPED * target
+        )
     low, high = law.nodes[0], law.nodes[-1]
     if law.has_panels:
         low, high = law.lower[0], law.upper[-1]
@@ -88,7 +91,8 @@ def active_of(values: Values, frame: Frame, grid: Grid, law: Law, target: float)
     place = np.zeros((int(np.count_nonzero(keep)), AXES), np.int64)
     place[:, AXES - 1] = k[keep]
     masses = masses[keep]
-    return Active(place, masses / np.sum(masses), carried[keep], law.error, 0.0)
+    dropped = DROPPED * target + max(0.0, total - float(np.sum(masses)))
+    return Active(place, masses / np.sum(masses), carried[keep], law.error, 0.0, dropped)
 
 
 def _is_on(nodes: np.ndarray, h: float) -> bool:

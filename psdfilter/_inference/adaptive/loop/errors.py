@@ -60,7 +60,7 @@ def _smoothness(active, rough, tables, target):  # pragma: no cover - compiled
 def differences(count, numbers, scratch, state, told, t):  # pragma: no cover - compiled
     """How far sums over lattices of twice and four times the spacing are off."""
     active, every, tables = state
-    new = Active(every.place[:count], every.masses[:count], every.carried[:count], 0.0, 0.0)
+    new = Active(every.place[:count], every.masses[:count], every.carried[:count], 0.0, 0.0, 0.0)
     kind_old = _smoothness(active, tables.rough[0], tables, numbers.target)
     kind_new = _smoothness(new, tables.rough[1], tables, numbers.target)
     if kind_old != _ROUGH:
@@ -168,7 +168,7 @@ def errors_of(count, numbers, scratch, state, told, t):  # pragma: no cover - co
     lost = active.lost * (min(passed / before, 1.0) if before > 0 else 1.0)
     sampling, target = numbers_t[2], numbers.target
     numbers_t[0], numbers_t[1], numbers_t[3] = passed + local, local, scalars[REST]
-    numbers_t[4], numbers_t[5] = lost, offset
+    numbers_t[4], numbers_t[5], numbers_t[6] = lost, offset, scalars[DROPPED]
     told.log_norm[t] = np.log(scalars[NORM]) + scalars[TOP] + d * np.log(numbers.h) + constant
     if scalars[UNSEEN] > 0:
         # Second differences fall with the square of the spacing, as the exponents of errors do.

@@ -40,11 +40,6 @@ from .records import AXES, BAND, DONE, FULL, MISSED, OUTSIDE, WIDE, Active
 _HIDDEN = 1.0
 # How much finer than nodes the structure of a likelihood is, if that is not known.
 _LOST = np.inf
-# Nodes of up to so many times the mass of those that are dropped are at the rim: beside each there
-# may be one that was dropped, with a mass of up to the threshold. Where tails fall by 1.25 from
-# node to node, 21 nodes at the rim stand for what is dropped, which has the mass of four; where
-# they fall by 20, one or two for what has the mass of less than one.
-_RIM = 100.0
 
 
 @inner
@@ -130,9 +125,6 @@ def _spread_rows(active, tables, numbers, scratch):  # pragma: no cover - compil
         sums = scratch.sums[kind]
         for n in range(row.size):
             sums[n] += v * row[n]
-        if v < _RIM * numbers.threshold:
-            for n in range(row.size):
-                scratch.rim[n] += numbers.threshold * row[n]
         if kind < 2:
             scale = 2.0 * v * active.carried[m]
             for n in range(row.size):
@@ -141,7 +133,7 @@ def _spread_rows(active, tables, numbers, scratch):  # pragma: no cover - compil
 
 @inner
 def _spread(active, tables, numbers, scratch):  # pragma: no cover - compiled
-    """Sums over old nodes on a window: by kinds of nodes, of errors carried, and of the rim."""
+    """Sums over old nodes on a window: by kinds of nodes, and of errors carried."""
     d = numbers.axes
     if tables.kernel.size > 0:
         _spread_rows(active, tables, numbers, scratch)
@@ -161,8 +153,6 @@ def _spread(active, tables, numbers, scratch):  # pragma: no cover - compiled
             bits |= active.place[m, a]
         kind = 2 if bits & 1 else (bits & 3) >> 1
         _add(scratch.sums[kind], v, scratch)
-        if v < _RIM * numbers.threshold:
-            _add(scratch.rim, numbers.threshold, scratch)
         if kind < 2:
             _add(scratch.carried, 2.0**d * v * active.carried[m], scratch)
 
@@ -223,7 +213,8 @@ def _weigh(row, y, seen, tables, scratch):  # pragma: no cover - compiled
 def _keep(row, y, seen, numbers, tables, scratch, state):  # pragma: no cover - compiled
     """The nodes that hold mass; how many."""
     active, new = state
-    tails = active.masses.size * numbers.tail
+    # Wherever nodes that were dropped are, their kernels have no more than its highest value.
+    lacking = active.dropped * tables.peak + active.masses.size * numbers.tail
     first, size = scratch.window[0], scratch.window[1]
     total, post, scalars = scratch.total, scratch.post, scratch.scalars
     norm, d = scalars[NORM], numbers.axes
@@ -267,8 +258,7 @@ def _keep(row, y, seen, numbers, tables, scratch, state):  # pragma: no cover - 
                     if tables.inside[r] == 2:
                         scalars[WALL] += share
                     inherited = scratch.carried[at] / total[at]
-                    # Nodes that were dropped, and tails that were cut off.
-                    left_out = min(1.0, (scratch.rim[at] + tails) / total[at])
+                    left_out = min(1.0, lacking / total[at])
                     scratch.left_out[count] = left_out
                     scalars[OFFSET] += share * inherited
                     scalars[REST] += share * left_out
@@ -306,7 +296,6 @@ def _step(t, y, seen, state, numbers, scratch, told):  # pragma: no cover - comp
     cells = scratch.window[1, 0] * scratch.window[2, 0]
     scratch.sums[:, :cells] = 0.0
     scratch.carried[:cells] = 0.0
-    scratch.rim[:cells] = 0.0
     _spread(active, tables, numbers, scratch)
     told.halves[t] = -1.0
     if not _weigh(t, y, seen, tables, scratch):
@@ -333,7 +322,7 @@ def _loop(stamp: str):
         ys, seen = data
         at = 0
         for t in range(len(ys)):
-            new = Active(kept.place[at:], kept.masses[at:], kept.carried[at:], 0.0, 0.0)
+            new = Active(kept.place[at:], kept.masses[at:], kept.carried[at:], 0.0, 0.0, 0.0)
             count = _step(t, ys[t], seen[t], (active, new, tables), numbers, scratch, told)
             if count < 0:
                 return t, -count
@@ -344,6 +333,7 @@ def _loop(stamp: str):
                 kept.carried[at : at + count],
                 told.numbers[t, 0],
                 told.numbers[t, 4],
+                told.numbers[t, 6],
             )
             at += count
         return len(ys), DONE

@@ -30,6 +30,7 @@ class Tables(NamedTuple):
         between: the same between nodes, its largest value where there are several points.
         bent: the second difference of log G there, over what nodes can resolve.
         kernel: Q at pairs of nodes, old ones first; none of Gaussian noise.
+        peak: the highest value of a kernel.
     """
 
     low: Int[np.ndarray, " 4"]
@@ -43,6 +44,7 @@ class Tables(NamedTuple):
     between: Float[np.ndarray, "t r"]
     bent: Float[np.ndarray, "t r"]
     kernel: Float[np.ndarray, "r r"]
+    peak: float
 
 
 class Numbers(NamedTuple):
@@ -65,6 +67,7 @@ class Active(NamedTuple):
     carried: Float[np.ndarray, " n"]
     error: float
     lost: float
+    dropped: float  # mass that was left out
 
 
 class Kept(NamedTuple):
@@ -82,13 +85,13 @@ class Told(NamedTuple):
     Attributes:
         log_norm: log Z; of a row without observation, that of the mass kept.
         numbers: error accumulated, its own part, error of the sum over nodes, that of nodes left
-            out, mass lost, mean of relative errors.
+            out, mass lost, mean of relative errors, mass dropped.
         halves: what every second node would err by, along the worst axis.
         mean, covariance: of z.
     """
 
     log_norm: Float[np.ndarray, " t"]
-    numbers: Float[np.ndarray, "t 6"]
+    numbers: Float[np.ndarray, "t 7"]
     halves: Float[np.ndarray, " t"]
     mean: Float[np.ndarray, "t 4"]
     covariance: Float[np.ndarray, "t 4 4"]
@@ -104,7 +107,6 @@ class Scratch(NamedTuple):
 
     sums: Float[np.ndarray, "3 w"]  # nodes that are multiples of four, other even ones, others
     carried: Float[np.ndarray, " w"]
-    rim: Float[np.ndarray, " w"]
     total: Float[np.ndarray, " w"]
     post: Float[np.ndarray, " w"]
     lines: Float[np.ndarray, "3 w"]

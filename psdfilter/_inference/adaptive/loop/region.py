@@ -182,6 +182,7 @@ class Region:
             between=seen.between,
             bent=seen.bent,
             kernel=np.zeros((0, 0)),
+            peak=1.0,
         )
 
     def _ahead(self, values: "Values", rows: Rows, active: Active, tail: float) -> Likelihoods:
@@ -300,6 +301,7 @@ class TableRegion:
             between=seen.between,
             bent=seen.bent,
             kernel=self._kernel,
+            peak=float(np.max(self._kernel)),
         )
 
     def reached(self, active: Active, tail: float, row: Rows) -> bool:

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..rules import DROPPED
 from .kernel import run_steps
 from .looks import Rows
 from .records import (
@@ -25,9 +26,8 @@ from .region import Region, TableRegion
 _WINDOW = {1: 2**13, 2: 2**16, 3: 2**19, 4: 2**21}
 # Nodes that are kept at once before they are packed.
 _BUFFER = 2**19
-# Mass of a node that is dropped, over the error of a step; and of its kernel's tail, over that: an
-# observation of four deviations rests on what is 1e-4 of the highest value.
-_DROPPED, _TAIL = 1e-4, 1e-5
+# Mass of a kernel's tail, over that of a node that is dropped.
+_TAIL = 1e-5
 
 
 class Stretch(NamedTuple):
@@ -48,13 +48,14 @@ class Stretch(NamedTuple):
             return self.start
         first = 0 if k == 0 else int(self.kept.ends[k - 1])
         some, kept = slice(first, int(self.kept.ends[k])), self.kept
-        error, lost = (float(self.told.numbers[k, i]) for i in (0, 4))
-        return Active(kept.place[some], kept.masses[some], kept.carried[some], error, lost)
+        error, lost, dropped = (float(self.told.numbers[k, i]) for i in (0, 4, 6))
+        parts = kept.place[some], kept.masses[some], kept.carried[some]
+        return Active(*parts, error, lost, dropped)
 
 
 def thresholds(target: float) -> tuple[float, float]:
     """Mass of a node that is dropped, and of a kernel's tail."""
-    return _DROPPED * target, _DROPPED * _TAIL * target
+    return DROPPED * target, DROPPED * _TAIL * target
 
 
 def run_rows(
@@ -141,7 +142,6 @@ def _scratch(window: int) -> Scratch:
     return Scratch(
         sums=np.zeros((3, window)),
         carried=np.zeros(window),
-        rim=np.zeros(window),
         total=np.zeros(window),
         post=np.zeros(window),
         lines=np.zeros((3, window)),
@@ -157,7 +157,7 @@ def _scratch(window: int) -> Scratch:
 def _blank(num: int) -> Told:
     return Told(
         np.zeros(num),
-        np.zeros((num, 6)),
+        np.zeros((num, 7)),
         np.zeros(num),
         np.zeros((num, AXES)),
         np.zeros((num, AXES, AXES)),
@@ -173,4 +173,5 @@ def _last(kept: Kept, told: Told, done: int) -> Active:
         kept.carried[some].copy(),
         float(numbers[0]),
         float(numbers[4]),
+        float(numbers[6]),
     )

@@ -156,7 +156,7 @@ def active_of(values: PlaneValues, law: Law, h: float, target: float) -> Active 
     if _is_on(law, h):
         place = np.zeros((len(nodes), AXES), np.int64)
         place[:, AXES - _DIM :] = np.rint(nodes / h)
-        return Active(place, law.masses, law.shape, law.error, law.lost)
+        return Active(place, law.masses, law.shape, law.error, law.lost, np.exp(-law.depth))
     cell = max((axis.high - axis.low) / axis.num for axis in law.axes)
     space = values.space
     beside = np.any((nodes < space.low + 2 * h) | (nodes > space.high - 2 * h), axis=1)
@@ -181,7 +181,9 @@ def active_of(values: PlaneValues, law: Law, h: float, target: float) -> Active 
     place = np.zeros((int(np.count_nonzero(keep)), AXES), np.int64)
     place[:, AXES - _DIM :] = again.place[keep] + first
     total = float(np.sum(masses[keep]))
-    return Active(place, masses[keep] / total, again.shape[keep], again.error, law.lost)
+    dropped = max(0.0, 1 - total) + np.exp(-law.depth)
+    shape = again.shape[keep]
+    return Active(place, masses[keep] / total, shape, again.error, law.lost, dropped)
 
 
 def _is_on(law: Law, h: float) -> bool:
