@@ -64,7 +64,7 @@ class SparseStretch:
     def row(self, k: int, values: PlaneValues) -> Row:
         """Its numbers, without its law."""
         told, frame = self.ran.told, values.space.frame
-        error, _, sampling, _, lost, _ = told.numbers[k]
+        error, _, sampling, _, lost, *_ = told.numbers[k]
         some = slice(AXES - _DIM, AXES)
         moments = frame @ told.mean[k, some], frame @ told.covariance[k, some, some] @ frame.T
         y, log_norm = self.step(k).y, self.log_norm(k)
