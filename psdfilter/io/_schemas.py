@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+
 
 @dataclass(frozen=True)
 class Schema:
@@ -117,13 +119,19 @@ SCHEMAS = {
             "lower", "upper", "density", "log_scale", "relative", "target",
         ),
         _schema(
+            "dropped nodes", f"{_INFERENCE}.adaptive.tables", "Idle", "nodes", "log_masses",
+        ),
+        _schema(
             "line source", f"{_INFERENCE}.adaptive.tables", "Source",
-            "nodes", "log_masses", "ratios", "panels=smooth", "t", "row",
+            "nodes", "log_masses", "ratios", "panels=smooth", "t", "row", "dropped=idle",
+            version=2,
         ),
         _schema(
             "line law", f"{_INFERENCE}.adaptive.state", "Law",
             "source", "seen", "log_norm", "nodes", "log_masses", "ratios", "lower", "upper",
-            "offset", "error", "local", "sampling", "code", "target", "before",
+            "offset", "error", "local", "sampling", "code", "target", "before", "walls",
+            "dropped=idle",
+            version=2,
         ),
         _schema(
             "line outcome", f"{_INFERENCE}.adaptive.hosted", "Outcome",
@@ -328,6 +336,8 @@ KINDS = (
 # (kind, version in a file) -> what makes the parts of the next version.
 UPGRADES: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
     ("box", 1): lambda parts: {**parts, "periodic": ()},
+    ("line source", 1): lambda parts: {**parts, "dropped": None},
+    ("line law", 1): lambda parts: {**parts, "walls": np.zeros(0), "dropped": None},
 }
 
 _BY_CLASS = {(f"psdfilter.{s.place[0]}", s.place[1]): s for s in SCHEMAS.values()}
