@@ -131,7 +131,10 @@ def build(r):
     """The same model, in JAX: what was drawn are numbers, so that all models are one program."""
     none = (0.0, "gauss", "linear", 0.0, 0.0, 1.0, 0.0)
     parts = (*r.parts, *(none,) * (MOST - len(r.parts)))
-    table = np.array([(p[0], KERNELS.index(p[1]), MAPS.index(p[2]), *p[3:]) for p in parts])
+    with np.errstate(divide="ignore"):
+        logs = np.log([p[0] / p[5] for p in parts])
+    names = [(KERNELS.index(p[1]), MAPS.index(p[2])) for p in parts]
+    table = np.array([(a, *b, *p[3:]) for a, b, p in zip(logs, names, parts, strict=True)])
     sensor, (mean, sd) = float(SENSORS.index(r.sensor)), r.prior
     gain, noise = r.gain, r.seen
 
@@ -141,7 +144,7 @@ def build(r):
         )
 
     def one(part, u, x):
-        weight, kernel, name, rate, offset, width, shape = part
+        log_weight, kernel, name, rate, offset, width, shape = part
         maps = {
             "linear": rate * u + offset,
             "sine": rate * u + jnp.sin(2 * u) + offset,
@@ -151,13 +154,16 @@ def build(r):
         }
         z = (x - pick(MAPS, name, maps)) / width
         gauss = stats.norm.logpdf(z)
+        nu = jnp.where(kernel == 1.0, shape, 5.0)
+        constant = special.gammaln(0.5 * nu + 0.5) - special.gammaln(0.5 * nu)
+        student = constant - 0.5 * jnp.log(nu * np.pi) - 0.5 * (nu + 1) * jnp.log1p(z * z / nu)
         shapes = {
             "gauss": gauss,
             "narrow": gauss,
-            "student": stats.t.logpdf(z, jnp.where(kernel == 1.0, shape, 5.0)),
+            "student": student,
             "skew": gauss + jnp.log(2.0) + special.log_ndtr(shape * z),
         }
-        return jnp.log(weight) - jnp.log(width) + pick(KERNELS, kernel, shapes)
+        return log_weight + pick(KERNELS, kernel, shapes)
 
     def log_transition(u, x):
         return special.logsumexp(jax.vmap(lambda part: one(part, u[0], x[0]))(jnp.asarray(table)))

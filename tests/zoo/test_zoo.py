@@ -234,4 +234,3 @@ def test_random_models_are_never_silent(block):
     for seed in range(10 * block, 10 * block + 10):
         out = score(draw(seed), 1e-3)
         assert out.verdict in ("right", "loud", "refused"), (seed, table([out]))
-        jax.clear_caches()
