@@ -1,0 +1,77 @@
+"""What laws have dropped: told where a later step rests on it, and brought back there."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.scipy import stats
+
+import psdfilter as psd
+from psdfilter._inference.adaptive.dropped import left_out
+from psdfilter._inference.adaptive.tables import Idle, Source, values_of
+
+HALF = 10.0
+
+
+def winding(sd=0.25, seen=0.7):
+    """A map that is not monotone: far states reach where nodes of the law do not lead."""
+    return psd.StateSpaceModel(
+        log_prior=lambda x: stats.norm.logpdf(x[0], 0.5, 1.0),
+        log_transition=lambda u, x: stats.norm.logpdf(x[0], 0.8 * u[0] + jnp.sin(2 * u[0]), sd),
+        log_observation=lambda x, y: stats.norm.logpdf(y[0], x[0], seen),
+        state_box=psd.Box(-HALF, HALF),
+    )
+
+
+def dense(ys, sd=0.25, seen=0.7, num=4001):
+    """log Z and densities on a grid, all in logarithms."""
+    x = np.linspace(-HALF, HALF, num)
+    h = x[1] - x[0]
+    log_q = -0.5 * np.square((x[None, :] - 0.8 * x[:, None] - np.sin(2 * x[:, None])) / sd)
+    log_q -= 0.5 * np.log(2 * np.pi) + np.log(sd)
+    logs, out = -0.5 * np.square(x - 0.5), []
+    logs -= np.log(np.sum(np.exp(logs)) * h)
+    for y in ys:
+        joint = log_q + logs[:, None] + np.log(h)
+        top = joint.max(axis=0)
+        logs = top + np.log(np.sum(np.exp(joint - top), axis=0))
+        logs += -0.5 * np.square((y - x) / seen) - np.log(seen) - 0.5 * np.log(2 * np.pi)
+        log_z = np.log(np.sum(np.exp(logs - logs.max())) * h) + logs.max()
+        logs = logs - log_z
+        out.append((log_z, np.exp(logs)))
+    return x, h, out
+
+
+def test_what_a_sum_lacks_is_told_by_dropped_nodes():
+    values = values_of(winding())
+    source = Source(np.array([0.0, 0.1]), np.log([0.5, 0.5]), np.ones((4, 2)), None, 1, None)
+    idle = Idle(np.array([-8.0]), np.array([-40.0]))
+    # Where the map leads from what was dropped, where it leads from the nodes, and in between.
+    x = np.array([0.8 * -8.0 + np.sin(-16.0), 0.0, -0.9])
+    log_p = values.push(source, x).log_p
+    found = left_out(values, idle, source, x, log_p)
+    assert found.ratio[0] > 1e3
+    assert (found.ratio[1:] < 1e-12).all()
+    np.testing.assert_allclose(found.left, 1.0)
+    sides = found.sides(np.array([1e-6, 0.5, 0.5]))
+    assert sides[0] > 1e-3
+    assert sides[1] == 0
+    assert (left_out(values, None, source, x, log_p).ratio == 0).all()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::psdfilter.ResolutionWarning")
+@pytest.mark.parametrize("tol", [1e-2, 1e-3])
+def test_a_shift_that_leads_through_what_was_dropped(tol):
+    # Each observation is an outlier for the law before it; the last one rests on tails of tails,
+    # back to the first. What is not brought back is told.
+    ys = [-1.5, -1.1, -1.8, -1.2, -15.6, -15.4, -15.9, -16.6]
+    x, h, exact = dense(ys)
+    post = psd.run_filter(psd.learn(winding(), tol), ys)
+    for t, (log_z, density) in enumerate(exact):
+        error = np.sum(np.abs(np.asarray(post.density(t)(x[:, None])) - density)) * h
+        gap = abs(float(post.log_likelihoods[t]) - log_z)
+        if t < 7:
+            assert max(error, gap) < tol
+        else:
+            assert max(error, gap) < tol or int(post.codes[t]) != 0
+            assert float(post.error_estimates[t]) > 0.1 * error
