@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .rules import DROPPED, PANEL, embedded_error, end_rows, margin_errors, patterson
+from .rules import PANEL, embedded_error, end_rows, margin_errors, patterson
 from .tables import Idle
 
 # log f at points (m,), and companions (k, m) that are kept with it.
@@ -27,6 +27,8 @@ _ROUNDS = 32
 _STEEP = 4.0
 # Nats below the highest value beyond which nothing counts while no panel is resolved yet.
 _FAR = 60.0
+# Share of the target that everything dropped may have together: what rests on it is looked at.
+DROPPED_PANELS = 1e-4
 # Panels that are dropped and yet looked at.
 _MOST_IDLE = 64
 
@@ -171,7 +173,7 @@ def resolve(
             cells = _evaluate(field, *_split(cells.lower, cells.upper, np.full(num, 2)))
             continue
         inside = _touches(cover, cells)
-        keep = (seen.potential > DROPPED * target / num) | inside
+        keep = (seen.potential > DROPPED_PANELS * target / num) | inside
         dropped += float(np.sum(seen.potential[~keep]))
         idle.append(_Cells(*(a[~keep] for a in cells)))
         cells, seen = _pick(cells, seen, keep)
@@ -236,7 +238,7 @@ def _finished(
         # Those that hold nothing only cost time in the next sums.
         masses = _share(cells, seen) + seen.errors
         light = np.argsort(masses)
-        out = light[np.cumsum(masses[light]) < DROPPED * target]
+        out = light[np.cumsum(masses[light]) < DROPPED_PANELS * target]
         keep = np.ones(len(masses), dtype=bool)
         keep[out] = False
         keep |= _touches(cover, cells)

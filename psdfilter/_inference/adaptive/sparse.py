@@ -11,6 +11,7 @@ from .hosted import Series, is_missing
 from .loop.records import AXES, Active
 from .loop.region import Region, Space, TableRegion
 from .loop.run import Stretch, run_rows, thresholds
+from .panels import DROPPED_PANELS
 from .reach import Frame
 from .rules import DROPPED
 from .scanned import AbstractStretch, Summary
@@ -91,7 +92,8 @@ def active_of(values: Values, frame: Frame, grid: Grid, law: Law, target: float)
     place = np.zeros((int(np.count_nonzero(keep)), AXES), np.int64)
     place[:, AXES - 1] = k[keep]
     masses = masses[keep]
-    dropped = DROPPED * target + max(0.0, total - float(np.sum(masses)))
+    share = DROPPED_PANELS if law.has_panels else DROPPED
+    dropped = share * target + max(0.0, total - float(np.sum(masses)))
     return Active(place, masses / np.sum(masses), carried[keep], law.error, 0.0, dropped)
 
 
