@@ -12,8 +12,9 @@ from .records import AXES, ENOUGH, Active
 # rule, which does not even resolve what is smooth, tells nothing. Nobody knows of likelihoods and
 # transitions that are given by their values.
 _SMOOTH, _UNKNOWN, _ROUGH = 0, 1, 2
-# Least share of the difference that counts as error, for each of these.
-_LEAST = (0.01, 0.03, 1 / 3)
+# Least share of the difference that counts as error, for each of these: on lattices as wide as two
+# thirds of a law, smooth ones err by up to .036 of it.
+_LEAST = (0.03, 0.03, 1 / 3)
 # Lines of nodes that are taken together where sums along an axis are compared: over all of the
 # plane two rules may agree by chance, and single lines err by more than the sum over them.
 _STRIP = 8
