@@ -19,9 +19,10 @@ from .._checks import (
     require_x64,
     verified,
 )
+from .._modules import PlainModule
 
 
-class Box(eqx.Module):
+class Box(PlainModule):
     """The box {x : lower_l <= x_l <= upper_l} in the user's units.
 
     Bounds may be infinite where only integrals are asked for; the maps to and from (-1, 1)^d need

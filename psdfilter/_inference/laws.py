@@ -3,20 +3,20 @@
 from abc import abstractmethod
 from collections.abc import Callable
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._checks import Numbers
 from .._density.psd import AbstractDensity
+from .._modules import PlainModule
 
 NO_REGIMES = "the model has no regimes: psdfilter.switching makes one that has"
 # Levels at which a shortest interval may start.
 _STARTS = 255
 
 
-class AbstractLaws(eqx.Module):
+class AbstractLaws(PlainModule):
     """Laws at T times of d coordinates, in user units. Arguments have been checked."""
 
     @abstractmethod

@@ -8,6 +8,7 @@ import equinox as eqx
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from .._density.psd import AbstractDensity
+from .._modules import PlainModule
 from .._statespace.model import Inputs, StateSpaceModel
 from .ability import Ability, NoDensity, NotOffered
 from .laws import NO_REGIMES, AbstractLaws
@@ -16,7 +17,7 @@ from .series import Asked, Series
 from .trace import Ahead, Law, Moved, Observation, Seen, Smoothing, Trace
 
 
-class AbstractModel(eqx.Module):
+class AbstractModel(PlainModule):
     """A learned model. Frozen: what data decide about it makes another one (`sized`).
 
     The functions of inference check their arguments and ask `abilities`; the methods here do not.

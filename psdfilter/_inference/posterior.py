@@ -1,6 +1,11 @@
-"""What inference returns, one class for each question: summaries at hand, the rest when asked."""
+"""What inference returns, one class for each question: summaries at hand, the rest when asked.
 
-import equinox as eqx
+Plain data classes: making an Equinox module takes longer than filtering a few dozen steps.
+"""
+
+from dataclasses import dataclass, field
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
@@ -20,9 +25,14 @@ from .series import Series
 from .times import shown_times
 from .trace import Moments, Trace
 
+# Fields that belong to the structure of a pytree, and are no leaves.
+_STATIC = {"static": True}
+
 _NO_LAWS = 'this needs the densities: filter with keep="densities" instead of "summaries"'
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False, repr=False)
 class Observations(AbstractGiven):
     """Laws of y at K times.
 
@@ -34,7 +44,7 @@ class Observations(AbstractGiven):
     given: AbstractLaws
     leak: Float[Array, " k"]
     at: Int[Array, " k"]
-    called: Labels | None = eqx.field(static=True, default=None)
+    called: Labels | None = field(default=None, metadata=_STATIC)
 
     @property
     def labels(self) -> Labels | None:
@@ -77,14 +87,16 @@ def _observations(
     return Observations(Moments(seen.mean, seen.covariance), seen, seen.leak, steps, labels)
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False, repr=False)
 class Posterior(AbstractResult):
     """p(x_t | y_1 ... y_t) for t = 1 ... T, from whichever engine."""
 
     model: AbstractModel
     series: Series
     trace: Trace
-    called: Labels | None = eqx.field(static=True, default=None)
-    origin: str | None = eqx.field(static=True, default=None)  # the first of dates
+    called: Labels | None = field(default=None, metadata=_STATIC)
+    origin: str | None = field(default=None, metadata=_STATIC)  # the first of dates
 
     @property
     def labels(self) -> Labels | None:
@@ -240,6 +252,8 @@ class Posterior(AbstractResult):
         return facts
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False, repr=False)
 class Smoothed(AbstractResult):
     """p(x_t | y_1 ... y_T) for every t, and paths from their joint law.
 
@@ -254,8 +268,8 @@ class Smoothed(AbstractResult):
     filtered: Posterior
     summary: Moments
     given: AbstractLaws | None
-    method: str = eqx.field(static=True)
-    lag: int | None = eqx.field(static=True, default=None)
+    method: str = field(metadata=_STATIC)
+    lag: int | None = field(default=None, metadata=_STATIC)
 
     def moments(self) -> Moments:
         """As they were given."""
@@ -337,6 +351,8 @@ class Smoothed(AbstractResult):
         return {**self.filtered.facts, "method": self.method, **lag}
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False, repr=False)
 class Forecast(AbstractGiven):
     """p(x_{T+k} | y_1 ... y_T) for k = 1 ... K.
 
@@ -352,8 +368,8 @@ class Forecast(AbstractGiven):
     rows: Inputs
     log_kept: Float[Array, " k"]
     codes: Int[Array, " k"]
-    called: Labels | None = eqx.field(static=True, default=None)
-    origin: str | None = eqx.field(static=True, default=None)  # the first of dates
+    called: Labels | None = field(default=None, metadata=_STATIC)
+    origin: str | None = field(default=None, metadata=_STATIC)  # the first of dates
 
     @property
     def labels(self) -> Labels | None:

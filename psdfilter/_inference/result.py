@@ -1,6 +1,6 @@
 """What every result of inference offers: laws at several times, their summaries and a table."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 LEVELS = (0.05, 0.5, 0.95)
 
 
-class AbstractResult(eqx.Module):
+class AbstractResult(ABC):
     """Laws at T times, in user units. `mean` (T, d) and `covariance` (T, d, d) are at hand."""
 
     @abstractmethod
@@ -247,6 +247,10 @@ class AbstractResult(eqx.Module):
         dims = {"x": ["time", "state"]}
         return arviz.from_dict(posterior={"x": draws}, coords=coordinates, dims=dims)
 
+    def __repr__(self) -> str:
+        """Its fields, with shapes in place of numbers."""
+        return eqx.tree_pformat(self)
+
     def __str__(self) -> str:
         if not is_concrete(self.mean):
             return f"{type(self).__name__}(traced)"
@@ -266,8 +270,8 @@ class AbstractResult(eqx.Module):
 class AbstractGiven(AbstractResult):
     """A result whose summaries and laws were computed before it was made."""
 
-    summary: eqx.AbstractVar[Moments]
-    given: eqx.AbstractVar[AbstractLaws]
+    summary: Moments
+    given: AbstractLaws
 
     def moments(self) -> Moments:
         """As they were given."""

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from .._checks import Numbers
 from .._density.box import Box, as_box
+from .._modules import PlainModule
 from .coordinates import AbstractAxis, Coordinates, Real, as_support
 from .distributions import Distribution
 from .from_laws import Given, parts_of
@@ -58,7 +59,7 @@ class Regimes(eqx.Module):
         return len(self.models)
 
 
-class StateSpaceModel(eqx.Module):
+class StateSpaceModel(PlainModule):
     """x_0 ~ prior,  x_t | x_{t-1} = u ~ Q(u, x),  y_t | x_t ~ G(x, y).
 
     All functions are unbatched and return the logarithm of a density; -inf means zero. They may

@@ -3,6 +3,7 @@
 A step whose estimate misses stops the scan: the steps after it cost nothing and are left to others.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -28,6 +29,7 @@ _LOOKS, _BOX_LOOKS = 3, 5
 _HIDDEN = 1.0
 # Points of a look for peaks on a floor, of likelihoods that are the user's own functions.
 _DENSE = 4096
+_DENSE_PLACES = np.linspace(0.0, 1.0, _DENSE)
 
 # What a compiled function is given: NumPy's arrays cost nothing on the way.
 Given = Array | np.ndarray
@@ -141,6 +143,18 @@ def _log_few(parts: Parts, nodes: Nodes, row: Rows, x: Array) -> Array:
     return jax.nn.logsumexp(finite(logs), axis=0)
 
 
+def _between(places: Float[np.ndarray, " n"], values: Float[Array, " n"]) -> Float[Array, " k"]:
+    """Values at the places of a dense look, linear between those at fixed ones from 0 to 1.
+
+    Which two belong to a place is known before anything is compiled; a search for them in every
+    step took longer than the rest of the look.
+    """
+    right = np.clip(np.searchsorted(places, _DENSE_PLACES), 1, len(places) - 1)
+    share = (_DENSE_PLACES - places[right - 1]) / (places[right] - places[right - 1])
+    known = jnp.maximum(values, -1e300)
+    return known[right - 1] * (1 - share) + known[right] * share
+
+
 def _has_shapes(parts: Parts) -> bool:
     """Whether a likelihood may have peaks anywhere: it is no Gaussian in x."""
     return parts.sensor is None or parts.sensor.map is not None
@@ -151,14 +165,24 @@ def _outside(
 ) -> Array:
     """log of the mass of p G that a dense look at the prediction finds outside of the window."""
     (low, high), (first, last) = ends
-    points = first + (last - first) * jnp.linspace(0.0, 1.0, _LOOK)
+    points = first + (last - first) * np.linspace(0.0, 1.0, _LOOK)
     # p is made of every fourth node: four times as much.
     log_p = finite(_log_few(parts, nodes, row, points)) + np.log(4.0)
-    dense = first + (last - first) * jnp.linspace(0.0, 1.0, _DENSE)
-    logs = jnp.interp(dense, points, jnp.maximum(log_p, -1e300))
-    logs = finite(logs + _log_g(parts, dense, row, missing))
+    dense = first + (last - first) * _DENSE_PLACES
+    logs = _once(last >= first, lambda: _log_g(parts, dense, row, missing))
+    logs = finite(logs + _between(np.linspace(0.0, 1.0, _LOOK), log_p))
     logs = jnp.where((dense < low) | (dense > high), logs, -jnp.inf)
     return jax.nn.logsumexp(logs) + jnp.log((last - first) / (_DENSE - 1))
+
+
+def _once(there: Array, make: Callable[[], Array]) -> Array:
+    """What `make` returns, in memory; NaN if the window is not there.
+
+    XLA would put a table into all that reads it, and compute it there again: the transition ten
+    times, which is most of a step. It drops barriers before it does so, but no branches.
+    """
+    blank = jax.eval_shape(make)
+    return jax.lax.cond(there, make, lambda: jnp.full(blank.shape, jnp.nan, blank.dtype))
 
 
 def _step(parts: Parts, nodes: Nodes, row: Rows, settings: Settings, bounded: bool) -> Outs:
@@ -170,7 +194,8 @@ def _step(parts: Parts, nodes: Nodes, row: Rows, settings: Settings, bounded: bo
     low, high = ends_found[0]
     h = high - low
     x = low + h * jnp.asarray(rule.nodes)
-    log_q = parts.log_q(nodes.x, x, row.steps, row.rows)
+    there = high >= low
+    log_q = _once(there, lambda: parts.log_q(nodes.x, x, row.steps, row.rows))
     shares, log_p = shares_of(log_q, nodes.log_v)
     log_g = _log_g(parts, x, row, missing)
     logs = finite(log_p + log_g)
@@ -195,7 +220,8 @@ def _step(parts: Parts, nodes: Nodes, row: Rows, settings: Settings, bounded: bo
     sampling = embedded(*differences, h * levels[0] @ (f * near_kinks(logs))) / total
     sampling += _hidden(parts, (x, log_p, logs), row, missing)
     if parts.sensor is None:
-        sampling += _spikes(parts, (x, log_p, top - settings.cut), row, missing)
+        values = x, log_p, top - settings.cut
+        sampling += _spikes(parts, values, row, missing, rule.nodes)
     if _has_shapes(parts):
         outside = _outside(parts, nodes, row, missing, ends_found)
         sampling += jnp.exp(jnp.minimum(outside - top - jnp.log(total), 0.0))
@@ -232,16 +258,25 @@ def _hidden(parts: Parts, values: tuple[Array, Array, Array], row: Rows, missing
     return jnp.where(gap > _HIDDEN, 1.0, 0.0)
 
 
-def _spikes(parts: Parts, values: tuple[Array, Array, Array], row: Rows, missing: Array) -> Array:
-    """One if a dense look at a likelihood of the user's own shows peaks that nodes cannot."""
+def _spikes(
+    parts: Parts,
+    values: tuple[Array, Array, Array],
+    row: Rows,
+    missing: Array,
+    places: Float[np.ndarray, " n"],
+) -> Array:
+    """One if a dense look at a likelihood of the user's own shows peaks that nodes cannot.
+
+    `places` are the nodes from 0, the first, to 1, the last.
+    """
     x, log_p, least = values
-    dense = x[0] + (x[-1] - x[0]) * jnp.linspace(0.0, 1.0, _DENSE)
-    log_g = _log_g(parts, dense, row, missing)
+    dense = x[0] + (x[-1] - x[0]) * _DENSE_PLACES
+    log_g = _once(x[-1] >= x[0], lambda: _log_g(parts, dense, row, missing))
     bend = jnp.abs(log_g[:-2] - 2 * log_g[1:-1] + log_g[2:])
     nothing = jnp.isneginf(log_g)
     bend = jnp.where(jnp.isnan(bend), jnp.inf, bend)
     bend = jnp.where(nothing[:-2] & nothing[1:-1] & nothing[2:], 0.0, bend)
-    there = jnp.interp(dense[1:-1], x, jnp.maximum(log_p, -1e300)) + log_g[1:-1] > least
+    there = _between(places, log_p)[1:-1] + log_g[1:-1] > least
     return jnp.where(jnp.any(there & (bend > BUMP)), 1.0, 0.0)
 
 

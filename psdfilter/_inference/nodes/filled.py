@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 
 from ..._density.anchors import TensorGrid
 from ..._density.psd import GaussianPSD
+from ..._modules import PlainModule
 from ..._statespace.functions import Time
 from ..._statespace.model import Inputs, StateSpaceModel
 from ..numerics.grids import apply_last_axes
@@ -23,7 +24,7 @@ from ..sizing.tables import (
 from .joint import JointObservation
 
 
-class Filled(eqx.Module):
+class Filled(PlainModule):
     """The learned prior, transition and, with `joint`, observation density on a plan.
 
     The tables are those of a transition that does not vary in time; one that does is filled step by

@@ -16,6 +16,7 @@ from ..._density.box import Box
 from ..._gaussian.quadrature import legendre_rule
 from ..._learning.axes import Axis, factor_axis
 from ..._learning.banded import LEAST_ANCHORS, banded_fit
+from ..._modules import PlainModule
 from ..numerics.grids import axis_kernel, flat_weights, grid_points
 from .contraction import Structure, contraction_cost
 from .grading import Rule
@@ -91,7 +92,7 @@ class TransitionPlan(eqx.Module):
     group_regressions: tuple[AxisRegression, ...]
 
 
-class Plan(eqx.Module):
+class Plan(PlainModule):
     """Everything about a filter but the model itself, in unit coordinates (-1, 1)^d."""
 
     box: Box
