@@ -18,7 +18,7 @@ EXTRAS := plot,frames,cli,data,samplers,fleet
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test slow bench peers check lint format docs gallery serve constraints clean
+.PHONY: help demo test long slow bench peers check lint format docs gallery serve constraints clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -27,7 +27,10 @@ demo: $(VENV)/.demo  ## Filter a series and write a report for the browser: outp
 	$(BIN)/psdfilter demo --out output/report.html
 
 test: $(VENV)/.test  ## Run the fast tests
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not long" tests
+
+long: $(VENV)/.test  ## Run the longer tests that have to pass before a change goes in
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "long and not slow" tests
 
 slow: $(VENV)/.test  ## Run the slow tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow tests
@@ -42,7 +45,7 @@ peers: $(PEERS)/.peers  ## Measure speed beside other filtering libraries
 		benchmarks/test_filter.py benchmarks/test_blocks.py benchmarks/test_small_noise.py \
 		benchmarks/test_targets.py benchmarks/test_parameters.py
 
-check: test lint docs  ## Run everything that has to pass before a change goes in
+check: test long lint docs  ## Run everything that has to pass before a change goes in
 
 lint: $(VENV)/.dev  ## Check style, formatting and types
 	$(BIN)/ruff check

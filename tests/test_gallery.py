@@ -22,6 +22,7 @@ def _program(name):
     return pytest.param(name, marks=pytest.mark.slow if name in SLOW else [])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [_program(name) for name in gallery.names()])
 def test_a_program_prints_what_its_page_says(name, tmp_path):
     # As a user has them: only these tests forbid promotion.

@@ -17,6 +17,7 @@ for package in ("matplotlib", "typer", "plotly", "pandas", "polars", "xarray"):
 QUICK = ("docs/quickstart.md", "docs/guides/data_frames.md")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "page",
     [page if page in QUICK else pytest.param(page, marks=pytest.mark.slow) for page in pages.PAGES],

@@ -69,6 +69,7 @@ def test_a_statement_names_code_and_tests_that_exist(name):
         assert function in functions_of(path), test
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ROWS)
 def test_a_snippet_runs_and_asserts(name):
     code = snippets(ROWS[name])

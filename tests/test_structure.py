@@ -9,7 +9,7 @@ ROOT = Path(psdfilter.__file__).parent
 
 # From the ground up; a room imports from itself and from those before it.
 ROOMS = [
-    "_results", "_settings", "_checks", "_frames", "_gaussian", "_density", "densities",
+    "_results", "_settings", "_checks", "_modules", "_frames", "_gaussian", "_density", "densities",
     "_learning", "fitting", "_statespace", "systems", "_inference", "engines", "_parameters",
     "parameters", "_models", "models", "plot", "io", "fleet", "report", "cli",
 ]  # fmt: skip

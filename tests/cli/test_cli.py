@@ -73,6 +73,7 @@ def exact(ys=YS):
     return kalman(ys[:, None], system)
 
 
+@pytest.mark.long
 def test_filter_writes_table_densities_model_and_report(place):
     out = run("filter", "data.csv", "-m", "model.py:ssm", "-c", "y", "-t", "date", "-o", "results")
     assert "log likelihood" in out.stdout
@@ -106,6 +107,7 @@ def test_filter_writes_table_densities_model_and_report(place):
     np.testing.assert_allclose(ahead["y_sd"] ** 2, ahead["x0_sd"] ** 2 + 0.5, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_smooth_and_report(place):
     words = ["data.csv", "-m", "model.py:ssm", "-c", "y"]
     run("smooth", *words, "-o", "smoothed", "--arrays", "zarr", "-q", "--set", "q=0.3", code=4)
@@ -121,6 +123,7 @@ def test_smooth_and_report(place):
     assert "def build(q=0.3, r=0.5)" in page
 
 
+@pytest.mark.long
 def test_fit_finds_the_maximum_of_the_kalman_likelihood(place):
     rng, x, ys = np.random.default_rng(5), 0.0, []
     for _ in range(40):
@@ -185,6 +188,7 @@ class Walk:
         return 0.0 * theta["q"]
 
 
+@pytest.mark.long
 def test_families_start_from_the_data_and_say_what_comes_first(place, monkeypatch):
     models = types.ModuleType("psdfilter.models")
     models.LocalLevel = Walk
@@ -232,6 +236,7 @@ def test_what_is_wrong_is_said(words, code, message, place):
     assert [p for p in sorted(place.iterdir()) if p.name != "__pycache__"] == before
 
 
+@pytest.mark.long
 def test_failures_of_the_filter_are_named(place):
     (place / "certain.py").write_text(
         "import psdfilter as psd\nssm = psd.linear_gaussian(1.0, 0.0, 1.0, 0.0, 0.0, 1.0)\n"
@@ -310,6 +315,7 @@ print(json.dumps([time.process_time() - start, "jax" in sys.modules, "numpy" in 
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", [["--help"], ["filter", "--help"], ["--version"]])
 def test_help_is_quick_and_knows_no_jax(words):
     tries = []
@@ -373,6 +379,7 @@ def test_a_scope_of_float64_would_not_hold():
             assert (2.0 * inside).dtype == "float32"
 
 
+@pytest.mark.long
 def test_one_line_for_float64_and_one_for_the_cache(tmp_path):
     code = (
         "import psdfilter as psd, jax\n"
@@ -409,6 +416,7 @@ def driven(place):
     return u
 
 
+@pytest.mark.long
 def test_inputs_drive_the_model(place, driven):
     words = ("driven.csv", "-m", "driven.py:build", "-c", "y", "-i", "u")
     _ = run("filter", *words, "-o", "out")

@@ -19,6 +19,7 @@ def pair(request):
     return f, as_blocks("f", f)
 
 
+@pytest.mark.long
 def test_blocks_are_the_model_they_come_from(pair):
     f, blocks = pair
     x = np.random.default_rng(0).normal(size=(40, 2))
@@ -28,6 +29,7 @@ def test_blocks_are_the_model_they_come_from(pair):
     assert blocks.order == f.order
 
 
+@pytest.mark.long
 def test_moments_and_marginals(pair):
     f, blocks = pair
     for got, wanted in zip(blocks.moments(), psd.moments(f), strict=True):
@@ -42,6 +44,7 @@ def test_moments_and_marginals(pair):
     assert list(np.asarray(blocks.quantile(1, [0.0, 1.0]))) == [-np.inf, np.inf]
 
 
+@pytest.mark.long
 def test_draws_have_the_distribution(pair):
     _, blocks = pair
     draws = np.asarray(psd.sample(blocks, key=jax.random.key(1), num=2000))
@@ -51,6 +54,7 @@ def test_draws_have_the_distribution(pair):
         assert distance < 2.2 / np.sqrt(2000)  # Kolmogorov's distance: level 1e-4
 
 
+@pytest.mark.long
 def test_a_transition_is_the_integral_over_the_old_state(pair):
     f, blocks = pair
     F, b, W = np.array([[0.8, 0.3], [-0.2, 0.5]]), np.array([0.1, -0.2]), np.diag([0.3, 0.1])
@@ -77,6 +81,7 @@ def test_a_transition_with_singular_noise_and_matrix():
     np.testing.assert_allclose(moved.integral(), blocks.integral(), rtol=1e-9)
 
 
+@pytest.mark.long
 def test_singular_blocks_have_laws_but_no_density():
     f = psd.GaussianBlocks.mixture([0.25, 0.75], [[0.0, 1.0], [2.0, 3.0]], np.diag([1.0, 0.0]))
     mean, covariance = f.moments()

@@ -13,6 +13,7 @@ KINDS = st.sampled_from(["scattered_full", "mixture", "grid_rank_three"])
 DOMAINS = pytest.mark.parametrize(("dim", "whole"), [slow(1, True), (2, False)])
 
 
+@pytest.mark.long
 @DOMAINS
 @given(kind=KINDS, seed=seeds)
 @settings(max_examples=10)
@@ -45,6 +46,7 @@ def test_the_dropped_eigenvalues_are_the_smallest_of_the_mass_matrix():
         np.testing.assert_allclose(lost, eigenvalues[: f.rank - rank].sum(), rtol=1e-8)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("dim", "whole"), [(1, True), slow(2, False)])
 @given(kind=KINDS, seed=seeds)
 @settings(max_examples=10)

@@ -32,6 +32,7 @@ def test_mixtures_with_shared_variances(dim):
     np.testing.assert_allclose(f.precision, 0.25 / variance, rtol=1e-15)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dim", [slow(1), 3])
 def test_mixtures_with_covariances_of_their_own(dim):
     rng = np.random.default_rng(dim)
@@ -89,6 +90,7 @@ def test_squares_of_linear_models():
         psd.densities.from_linear(anchors, a[:, None], eta)
 
 
+@pytest.mark.long
 @given(kind=st.sampled_from(KINDS), seed=seeds)
 @settings(max_examples=8)
 def test_change_of_units_carries_the_jacobian_and_the_moments(kind, seed):

@@ -25,6 +25,7 @@ def values(f, nodes, weights):
     return p / (weights @ p)
 
 
+@pytest.mark.long
 def test_between_two_normals():
     p, q = normal(0.0, 0.04), normal(0.3, 0.09)
     a, b = stats.norm(0.0, 0.2), stats.norm(0.3, 0.3)
@@ -53,6 +54,7 @@ def test_between_normals_in_two_and_three_dimensions():
         np.testing.assert_allclose(psd.densities.entropy(q), entropy, rtol=rtol)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dim", [1, slow(2)])
 @given(kind=KINDS, other=KINDS, seed=seeds)
 @settings(max_examples=6)
@@ -103,6 +105,7 @@ def test_distances_to_a_generalised_model():
     np.testing.assert_allclose(psd.total_variation(f, psd.generalize(f)), 0.0, atol=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dim", [1, slow(2)])
 def test_the_mass_above_the_level_is_the_share(dim):
     f, box = make("scattered_full", 7, dim), box_of(dim)
@@ -125,6 +128,7 @@ def test_level_of_a_normal_is_the_density_at_its_quantile():
     np.testing.assert_allclose(psd.densities.hdr_level(p, [0.5, 0.95]), expected, rtol=1e-4)
 
 
+@pytest.mark.long
 def test_distances_work_under_jit_with_a_traced_box_when_nodes_are_told():
     f, g = make("scattered_full", 1, 1), make("mixture", 2, 1)
 

@@ -82,6 +82,7 @@ def density(name):
     return CLASSES[name]()
 
 
+@pytest.mark.long
 def test_the_registry_names_what_it_holds():
     for name in CLASSES:
         assert type(density(name)).__name__ == name
@@ -99,6 +100,7 @@ def test_an_operation_works_or_names_the_conversion(name, operation):
         OPERATIONS[operation](f)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["ProductDensity", "StepDensity"])
 def test_what_expands_goes_through_on_its_box(name):
     f = density(name)

@@ -17,6 +17,7 @@ def assert_close(actual, expected, rtol=1e-9):
     np.testing.assert_allclose(actual, expected, rtol=rtol, atol=rtol * size)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dim", [slow(1), 2, slow(3), slow(4)])
 @given(kind=kinds, seed=seeds)
 @settings(max_examples=8)
@@ -40,6 +41,7 @@ def test_integral_in_four_dimensions_through_its_marginals(kind, seed):
     assert_close(whole.weights @ np.asarray(line(whole.nodes)), psd.integral(f))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dim", [2, pytest.param(3, marks=pytest.mark.slow)])
 @given(kind=kinds, seed=seeds)
 @settings(max_examples=10)
@@ -93,6 +95,7 @@ def test_moments(dim, kind, seed):
     np.testing.assert_allclose(got_covariance, covariance, atol=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dim", [slow(1), 2, slow(3), slow(4)])
 @given(seed=seeds)
 @settings(max_examples=4)
@@ -125,6 +128,7 @@ def test_box_integrals_of_coupled_precisions_are_refused():
     assert_close(psd.integral(g, box_of(2)), inside.weights @ definition(g, inside.nodes))
 
 
+@pytest.mark.long
 @given(seed=seeds, damping=st.sampled_from([0.0, 1e-3, 0.1]))
 def test_conditional_gaussian_is_the_density_times_its_damping(seed, damping):
     rng = np.random.default_rng(seed)
@@ -166,6 +170,7 @@ def kalman_step(mean, covariance, F, W, H, R, y):
     return mean + gain @ gap, covariance - gain @ H @ covariance, log_mass
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dim", [2, slow(3)])
 def test_filter_step_is_the_kalman_step_without_damping(dim):
     rng = np.random.default_rng(dim)
@@ -226,6 +231,7 @@ def test_filter_step_of_two_families_agrees_with_quadrature():
     assert posterior.order == Q.order * f.order * G.order
 
 
+@pytest.mark.long
 def test_pairs_that_do_not_give_a_psd_kernel_are_refused():
     centers = np.zeros((2, 2, 1))
     good = np.array([[[[2.0]], [[2.0]]], [[[2.0]], [[2.0]]]])
@@ -251,6 +257,7 @@ def test_bad_input_is_named(arguments, message):
         psd.GeneralizedGaussianPSD(*arguments)
 
 
+@pytest.mark.long
 @given(kind=kinds, seed=seeds)
 @settings(max_examples=8)
 def test_change_of_units_carries_the_jacobian(kind, seed):

@@ -48,6 +48,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("first", "second"), PAIRS)
 def test_a_product_of_two_kinds_is_the_pointwise_product(first, second):
     f, g = make(first, 1, 2), make(second, 2, 2)
@@ -88,6 +89,7 @@ def test_scaling_and_normalising(kind):
     assert_close(moved(center + scale * x), definition(f, x), 1e-10)
 
 
+@pytest.mark.long
 @every
 def test_quantile_inverts_the_distribution_function(kind):
     f = make(kind, 1, 2)
@@ -97,6 +99,7 @@ def test_quantile_inverts_the_distribution_function(kind):
     assert list(np.asarray(psd.quantile(f, 1, [0.0, 1.0]))) == [-np.inf, np.inf]
 
 
+@pytest.mark.long
 @every
 def test_draws_have_the_moments(kind):
     f = make(kind, 1, 2)
@@ -118,6 +121,7 @@ def test_generalised_it_is_the_same_function(kind):
     assert_close(psd.generalize(f)(x), definition(f, x))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [k for k in DENSITIES if "block" not in k])
 def test_compression_is_within_its_bound(kind):
     f, rule = make(kind, 1, 2), wide_rule(2)
@@ -134,6 +138,7 @@ def test_compression_is_within_its_bound(kind):
             assert_close(gap, float(lost), 1e-8)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["components", "pairs"])
 def test_components_that_depend_on_others_are_dropped_without_loss(kind):
     """A model whose components come twice, with half the factor each, is one of half the order."""
@@ -150,6 +155,7 @@ def test_components_that_depend_on_others_are_dropped_without_loss(kind):
     assert_close(small(x), definition(f, x), 1e-7)
 
 
+@pytest.mark.long
 def test_a_kalman_law_enters_the_calculus_with_order_one():
     f = psd.GaussianBlocks.mixture([0.0, 1.0], [[9.0, 9.0], [0.3, -0.2]], [[0.5, 0.2], [0.2, 0.4]])
     g = psd.generalize(f)
@@ -165,6 +171,7 @@ def test_a_kalman_law_enters_the_calculus_with_order_one():
     np.testing.assert_allclose(covariance, S - gain @ H @ S, atol=1e-12)
 
 
+@pytest.mark.long
 def test_a_law_on_a_line_is_multiplied_and_fixed_where_it_has_a_density():
     f = psd.GaussianBlocks.mixture([1.0], [[0.0, 1.0]], [[1.0, 1.0], [1.0, 1.0]])
     g = psd.GaussianBlocks.mixture([1.0], [[0.5]], [[0.5]])
@@ -197,6 +204,7 @@ def test_singular_blocks_say_so():
             call(f)
 
 
+@pytest.mark.long
 def test_blocks_work_compiled_and_mapped():
     f = make("interfering_blocks", 1, 2)
 

@@ -8,6 +8,7 @@ from helpers import make, slow
 import psdfilter as psd
 
 
+@pytest.mark.long
 def test_a_mixture_on_a_line_has_its_peaks_in_order_of_height():
     f = psd.from_mixture([0.2, 0.5, 0.3], [[-2.0], [0.0], [3.0]], [0.04])
     got = np.asarray(psd.modes(f))
@@ -15,11 +16,13 @@ def test_a_mixture_on_a_line_has_its_peaks_in_order_of_height():
     np.testing.assert_allclose(got[0], psd.mode(f), atol=1e-6)
 
 
+@pytest.mark.long
 def test_edges_of_the_box_count():
     f = psd.from_mixture([0.5, 0.5], [[-2.0], [2.0]], [0.5])
     np.testing.assert_allclose(np.asarray(psd.modes(f, (-1.0, 1.0)))[:, 0], [-1.0, 1.0])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "kind", ["scattered_full", slow("components"), slow("pairs"), slow("block_mixture")]
 )
@@ -35,6 +38,7 @@ def test_gradients_vanish_and_nothing_near_is_higher(kind):
     np.testing.assert_allclose(heights[0], f(psd.mode(f)), rtol=1e-9)
 
 
+@pytest.mark.long
 def test_four_peaks_in_the_plane_and_the_small_one_on_request():
     corners = [[-1.0, -1.0], [-1.0, 1.0], [1.0, -1.0], [1.0, 1.0]]
     f = psd.from_mixture([0.4, 0.3, 0.3, 1e-8], corners, [0.05, 0.02])

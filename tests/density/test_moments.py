@@ -31,6 +31,7 @@ def moments_by_quadrature(f, along):
     return mean, (along.nodes - mean).T @ (p[:, None] * (along.nodes - mean))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dim", [slow(1), 2, slow(3)])
 @pytest.mark.parametrize("whole", [False, slow(True)])
 @given(kind=st.sampled_from(KINDS), seed=seeds)
@@ -58,6 +59,7 @@ def test_moments_of_kernels_that_hardly_vary_over_the_box(center, eta):
     np.testing.assert_allclose(got_covariance[0, 0], p @ (x - mean) ** 2, rtol=1e-10)
 
 
+@pytest.mark.long
 @given(kind=st.sampled_from(KINDS), seed=seeds)
 def test_offsets_of_the_units_cost_no_digits(kind, seed):
     f, box = make(kind, seed, 2), box_of(2)
@@ -88,6 +90,7 @@ def test_moments_in_the_tail_are_those_of_a_truncated_normal():
     np.testing.assert_allclose(covariance[0, 0], truth.var(), rtol=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("whole", [slow(True), False])
 @given(kind=st.sampled_from(["scattered_full", "mixture"]), seed=seeds)
 @settings(max_examples=8)
@@ -104,6 +107,7 @@ def test_cdf_equals_quadrature_of_the_marginal(whole, kind, seed):
         np.testing.assert_allclose(psd.cdf(f, 0, t, domain), share, atol=1e-9)
 
 
+@pytest.mark.long
 def test_cdf_is_zero_and_one_at_and_beyond_the_box_and_monotone_between():
     # A sharp bump far from the lower bound: its tail function there would overflow.
     f = psd.GaussianPSD([[0.5], [0.45]], [1.0, -0.4], 2000.0)
@@ -131,6 +135,7 @@ def test_quantile_and_cdf_are_inverse(domains, kind, seed):
         assert np.all(np.diff(np.asarray(t).ravel()) > 0)
 
 
+@pytest.mark.long
 def test_quantiles_of_a_single_bump_are_normal_quantiles():
     f = bumps([[0.3]], [1.0], 1.0)
     q = np.array([0.0, 1e-9, 0.1, 0.5, 0.9, 1 - 1e-9, 1.0])

@@ -31,6 +31,7 @@ def assert_close(actual, expected, rtol=1e-9):
     np.testing.assert_allclose(actual, expected, rtol=rtol, atol=rtol * size)
 
 
+@pytest.mark.long
 @dims
 @given(kind=kinds, seed=seeds)
 @settings(max_examples=8)
@@ -69,6 +70,7 @@ def test_partial_evaluation_commutes_with_evaluation(dim, kind, seed):
     assert_close(psd.partial(f, axes, values)(x), definition(f, full), 1e-11)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dim", [2, slow(3)])
 @given(kind=kinds, seed=seeds, whole=st.booleans())
 @settings(max_examples=10)
@@ -90,6 +92,7 @@ def test_marginal_equals_quadrature_and_keeps_the_integral(dim, kind, seed, whol
     assert np.linalg.eigvalsh(np.asarray(got.weights))[0] >= -1e-12 * np.max(got.weights)
 
 
+@pytest.mark.long
 def test_marginal_orders_axes_as_named():
     f = make("grid_rank_three", 5, 3)
     g = psd.marginal(f, (2, 0))
@@ -115,6 +118,7 @@ def test_product_is_the_pointwise_product(kinds_of, axes, seed):
 
 
 # f enters a transition through its expanded anchors and its factor, whatever its kind.
+@pytest.mark.long
 @pytest.mark.parametrize(("dim", "whole"), [(1, False), slow(1, True), slow(2, False)])
 @pytest.mark.parametrize("q_kind", ["scattered_rank_one", "scattered_full", "grid_rank_three"])
 @given(kind=st.sampled_from(["singular_weights", "mixture"]), seed=seeds)
@@ -164,6 +168,7 @@ def test_normalised_models_have_mass_one(dim, kind, seed):
     assert_close(psd.integral(psd.normalize(f, box_of(dim)), box_of(dim)), 1.0, 1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scattered", [False, slow(True)])
 def test_golden_filter_step(scattered):
     grid = psd.densities.TensorGrid([[-1.0, 0.0, 1.0]] * 2)

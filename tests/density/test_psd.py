@@ -25,6 +25,7 @@ def test_evaluation_equals_the_defining_sum(dim, kind, seed):
     assert np.all(np.asarray(f(x)) >= 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dim", [slow(1), 2, slow(3)])
 @given(kind=kinds, seed=seeds)
 def test_gradient_matches_finite_differences(dim, kind, seed):
@@ -68,6 +69,7 @@ def test_many_points_are_evaluated_in_blocks_to_the_same_values():
     np.testing.assert_allclose(f(x), definition(f, x), rtol=1e-10)
 
 
+@pytest.mark.long
 def test_golden_values():
     f = psd.GaussianPSD.from_weights([[-0.5], [0.4]], [[1.0, 0.5], [0.5, 1.0]], 4.0)
     box = psd.Box(-1, 1)
@@ -79,6 +81,7 @@ def test_golden_values():
     np.testing.assert_allclose(covariance[0, 0], 0.233859636309, atol=1e-12)
 
 
+@pytest.mark.long
 def test_is_a_pytree_that_vmaps_and_jits():
     models = jax.vmap(lambda s: psd.GaussianPSD([[0.0], [1.0]], jnp.stack([s, -s]), 2.0))(
         jnp.linspace(1.0, 2.0, 4)
@@ -90,6 +93,7 @@ def test_is_a_pytree_that_vmaps_and_jits():
     np.testing.assert_allclose(masses[-1], psd.integral(single), rtol=1e-14)
 
 
+@pytest.mark.long
 def test_a_second_call_of_the_same_shape_does_not_retrace():
     count = 0
 

@@ -11,6 +11,7 @@ import psdfilter as psd
 KEY = jax.random.key(0)
 
 
+@pytest.mark.long
 def test_lists_numpy_and_jax_arrays_and_integers_are_the_same():
     lists = psd.GaussianPSD([[0, 0], [1, 0]], [1, -1], [2, 3])
     numpy = psd.GaussianPSD(np.array([[0, 0], [1, 0]], dtype=np.float32), np.array([1, -1]), [2, 3])
@@ -96,6 +97,7 @@ def test_infinitely_far_away_there_is_nothing_and_no_nan(kind):
     assert np.isfinite(f.log_density([1e6, 3.0]))
 
 
+@pytest.mark.long
 def test_a_second_call_with_other_numbers_compiles_nothing(caplog):
     def run(seed):
         f, box = make("scattered_full", seed, 1), box_of(1)

@@ -84,6 +84,7 @@ def error_of_a_pair(transition, Q, f):
     return np.maximum(distance, abs(float(mass) / float(total) - 1))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [0, 3, 7])
 def test_transitions_are_right_or_refused(seed):
     error = error_of_a_pair(lambda Q, f: psd.transition(Q, f, UNIT), *random_pair(seed, 6, 6))
@@ -117,6 +118,7 @@ def hard():
     return psd.GaussianPSD(anchors, a, 2.0)
 
 
+@pytest.mark.long
 def test_integrals_moments_and_cdf_of_a_cancelling_model(hard):
     values = line_at(hard, NODES)
     mass = WEIGHTS @ values
@@ -134,6 +136,7 @@ def test_integrals_moments_and_cdf_of_a_cancelling_model(hard):
     np.testing.assert_allclose(psd.quantile(hard, 0, below, UNIT), 0.0, atol=1e-7)
 
 
+@pytest.mark.long
 def test_compiled_summaries_take_the_same_route(hard):
     def summaries(f):
         mean, covariance = psd.moments(f, UNIT)
@@ -144,6 +147,7 @@ def test_compiled_summaries_take_the_same_route(hard):
         np.testing.assert_allclose(a, b, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_a_marginal_of_a_cancelling_model_is_right():
     Q, _ = random_pair(11, 16, 6)
     rng = np.random.default_rng(1)
@@ -169,6 +173,7 @@ def spread_out(dim, size):
     return psd.GaussianPSD(points, [size, 1.0 - size], 1.0)
 
 
+@pytest.mark.long
 def test_refused_where_there_are_no_nodes_and_the_digits_are_named():
     box = psd.Box(-np.ones(4), np.ones(4))
     assert np.isfinite(psd.integral(spread_out(4, 100.0), box))
@@ -191,6 +196,7 @@ def test_rules_are_fine_enough(eta, center):
     np.testing.assert_allclose(jnp.log(mass) + log_scale, psd.log_integral(f, UNIT), atol=1e-12)
 
 
+@pytest.mark.long
 def test_both_routes_have_one_gradient():
     f = psd.GaussianPSD([[-0.5], [0.4]], [1.0, 0.5], 4.0)
     plan = squares.plan_for_integral(f, UNIT)
@@ -285,6 +291,7 @@ def filter_sine_map(fit, num, seed, eta, ridge, num_steps):
     return tv_right, tv_loop
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fit", [random_axes, scattered])
 def test_algorithm_two_as_printed(fit):
     right, loop = filter_sine_map(fit, 12, 0, 15.0, 1e-9, 4)
@@ -303,6 +310,7 @@ def test_the_table_of_algorithm_two(fit, eta, ridge, num, seed):
     assert loop is None or loop <= 1.2 * right
 
 
+@pytest.mark.slow
 def test_a_step_keeps_the_digits_of_its_factors():
     """Expanded, the product of two models with six digits less each would have three left."""
     rng = np.random.default_rng(8)
@@ -327,6 +335,7 @@ def test_a_step_keeps_the_digits_of_its_factors():
     assert WEIGHTS @ np.abs(np.asarray(expanded(POINTS)) - near) < 1e-2
 
 
+@pytest.mark.long
 def test_a_step_can_be_saved_compressed_and_rescaled(tmp_path):
     Q, _ = random_pair(3, 6, 6)
     G, _ = random_pair(4, 6, 6)

@@ -60,6 +60,7 @@ def fit_of_marginals(f, box, points):
     return p_value, np.max(errors)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "dim"),
     [("bimodal", 1), slow("scattered", 1), slow("boundary", 1)]
@@ -104,6 +105,7 @@ TAILS = [(50.0, 51.0), (-np.inf, np.inf)]
 MORE_TAILS = [(4.0, 9.0), (0.1, np.inf)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("method", "box"),
     [("cdf", box) for box in TAILS + MORE_TAILS]

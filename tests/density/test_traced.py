@@ -225,6 +225,7 @@ def numbers_of(name):
     return number
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", ["value", *map(slow, ["integral", "moments", "partial", "product", "cdf", "quantile"])]
 )

@@ -24,6 +24,7 @@ def feed(ticks, num, seed=0):
     return ys
 
 
+@pytest.mark.long
 def test_equals_a_filter_for_each_series():
     model, ys = linear(), feed(6, 3)
     fleet = psd.OnlineFleet(model, ["a", "b", "c"])
@@ -38,6 +39,7 @@ def test_equals_a_filter_for_each_series():
     assert not np.asarray(fleet.code).any()
 
 
+@pytest.mark.long
 def test_on_nodes_with_errors_that_are_watched():
     model = psd.learn(sine_map(), 1e-3, engine="nodes")
     ys = np.stack([np.asarray(sine_map.simulate(i, 5)[1]) for i in range(2)], axis=1)
@@ -52,6 +54,7 @@ def test_on_nodes_with_errors_that_are_watched():
     assert float(fleet.error_estimate[1]) > 1e-3
 
 
+@pytest.mark.long
 def test_a_restart_goes_on_to_the_last_bit(tmp_path):
     model, ys, path = linear(), feed(40, 5), tmp_path / "fleet.npz"
     whole = psd.OnlineFleet(model, 5)

@@ -39,6 +39,7 @@ def nodes():
     return psd.learn(sine_map(), 1e-3, engine="nodes")
 
 
+@pytest.mark.long
 def test_equals_single_runs_with_a_code_for_what_is_bad(nodes):
     ys = {f"s{i}": np.array(sine_map.simulate(i, n)[1]) for i, n in enumerate((5, 9, 1, 14))}
     ys["s1"][3] = np.nan
@@ -67,6 +68,7 @@ def test_equals_single_runs_with_a_code_for_what_is_bad(nodes):
     assert float(data.log_likelihood.sel(series="empty")) == 0.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", ["smooth", "forecast"])
 def test_smoothers_and_forecasts(what):
     model, ys = linear(), ragged()
@@ -94,6 +96,7 @@ def frames(ys):
     return pandas.DataFrame(rows), polars.DataFrame(rows)
 
 
+@pytest.mark.long
 def test_every_holder_of_series_gives_the_same(tmp_path):
     import zarr
 
@@ -126,6 +129,7 @@ def test_every_holder_of_series_gives_the_same(tmp_path):
         xarray.testing.assert_allclose(same.drop_attrs(), wanted.drop_attrs(), atol=1e-14)
 
 
+@pytest.mark.long
 def test_names_of_columns():
     model = linear()
     frame = frames(ragged(lengths=(5, 9)))[0].rename(columns={"series": "id", "time": "t"})
@@ -243,6 +247,7 @@ def test_series_elsewhere_than_the_nodes_are_done_again():
         assert int(one.code) != 0 or off.max() < 1e-2, i
 
 
+@pytest.mark.long
 def test_a_store_is_resumed_by_content(tmp_path, monkeypatch):
     model, ys = linear(), ragged(lengths=tuple(range(1, 15)))
     monkeypatch.setattr(_run, "_LEAST_BLOCK", 4)
@@ -290,6 +295,7 @@ def test_nothing_is_torn_where_a_store_cannot_be_written(tmp_path, monkeypatch):
         psd.run_fleet(model, ys, out=tmp_path / "file" / "store.zarr")
 
 
+@pytest.mark.long
 def test_times_inputs_and_the_first_observation():
     rng = np.random.default_rng(0)
     model = linear()

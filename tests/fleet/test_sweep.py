@@ -10,6 +10,7 @@ def build(theta):
     return psd.linear_gaussian(theta["a"], theta["q"], 1.0, 0.2, 0.0, 1.0)
 
 
+@pytest.mark.long
 def test_a_surface_is_the_likelihood_at_every_theta():
     rng = np.random.default_rng(0)
     ys = {"one": rng.normal(size=(5, 1)), "two": rng.normal(size=(8, 1))}

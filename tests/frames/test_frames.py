@@ -59,6 +59,7 @@ def test_every_frame_gives_what_its_numbers_give_and_keeps_its_names(kind, model
     assert list(table["seen"]) == [True, True, True, False, True, True]
 
 
+@pytest.mark.long
 def test_tables_have_one_schema(model):
     post, smooth = (run(model, series_of(DAYS)) for run in (psd.run_filter, psd.run_smoother))
     ahead = psd.forecast(model, post, 2)
@@ -231,6 +232,7 @@ def test_models_with_real_times_get_the_index_as_it_is():
         bare("ys", irregular[::-1], None, 1, is_real=True)
 
 
+@pytest.mark.long
 def test_inputs_have_to_have_the_index_of_the_observations():
     ssm = psd.additive_gaussian(
         lambda x, inputs: 0.5 * x + inputs,
@@ -250,6 +252,7 @@ def test_inputs_have_to_have_the_index_of_the_observations():
         psd.run_filter(model, series_of(DAYS), inputs=push.shift(1, freq="D"))
 
 
+@pytest.mark.long
 def test_fits_take_frames_and_lists_of_frames():
     def build(theta):
         return psd.linear_gaussian(0.8, theta["q"], 1.0, 0.5, 0.0, 1.0)
@@ -262,6 +265,7 @@ def test_fits_take_frames_and_lists_of_frames():
     np.testing.assert_array_equal(one.posterior({"q": 0.3}).to_pandas().index, DAYS)
 
 
+@pytest.mark.long
 def test_draws_as_arviz_data(model):
     pytest.importorskip("arviz")
     smooth = psd.run_smoother(model, series_of(DAYS))
@@ -281,6 +285,7 @@ def test_frames_of_other_dates_share_their_programs(model):
     assert jax.tree.structure(one.series) == jax.tree.structure(other.series)
 
 
+@pytest.mark.long
 def test_pictures_have_dates_on_their_axis(model):
     plt = pytest.importorskip("matplotlib.pyplot")
     plt.switch_backend("Agg")

@@ -35,6 +35,7 @@ def log_mass(*arguments):
     return np.log(np.asarray(mass)) - np.asarray(exponent)
 
 
+@pytest.mark.long
 def test_scaled_erfc_everywhere_and_its_slope():
     # Dense around 26.6, where JAX's own is zero, and around the switch to the asymptotic series.
     t = np.concatenate([np.linspace(0.0, 40.0, 4001), np.linspace(24.9, 26.8, 2001), [1e3, 1e8]])
@@ -147,6 +148,7 @@ def test_gradients_are_finite_and_match_finite_differences(a, b):
     np.testing.assert_allclose(gradient, numeric, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.long
 def test_moment_gradients_are_finite_with_infinite_bounds():
     def value(theta):
         parts = scaled_interval_moments(jnp.asarray(-jnp.inf), theta[0], theta[1], theta[2])
@@ -156,6 +158,7 @@ def test_moment_gradients_are_finite_with_infinite_bounds():
     assert np.all(np.isfinite(gradient))
 
 
+@pytest.mark.long
 def test_rules_of_many_nodes_are_made_of_panels():
     for num in (5, 64, 65, 700):
         nodes, weights = gauss_legendre(jnp.array([-1.0]), jnp.array([3.0]), [num])

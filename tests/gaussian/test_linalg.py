@@ -71,6 +71,7 @@ def derivatives(factor, direction, root_fn):
     return numeric, jax.jit(jax.jacfwd(of_root))(0.0), jax.jit(jax.jacrev(of_root))(0.0), size
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rank", [slow(1), 3, slow(6)])
 def test_derivatives_at_singular_matrices_match_finite_differences(rank):
     B, D = low_rank(3, rank, columns=rank), low_rank(4, rank, columns=rank)
@@ -79,6 +80,7 @@ def test_derivatives_at_singular_matrices_match_finite_differences(rank):
     np.testing.assert_allclose(backward, forward, rtol=1e-10, atol=1e-12 * size)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rank", [2, slow(6)])
 def test_derivatives_of_shrunken_factors_match_finite_differences(rank):
     B, rng = low_rank(5, rank, columns=9), np.random.default_rng(6)

@@ -35,6 +35,7 @@ def singles(line):
 FIELDS = ("mean", "covariance", "log_likelihoods", "log_kept", "codes", "seen", "times")
 
 
+@pytest.mark.long
 def test_a_batch_equals_single_runs(line, singles):
     _, ys, batch = line
     assert len(batch) == len(ys)
@@ -90,6 +91,7 @@ def test_a_member_is_an_ordinary_posterior(line, singles):
         batch[4]
 
 
+@pytest.mark.long
 def test_times_of_their_own_and_several_sensors():
     model = linear()
     rng = np.random.default_rng(0)
@@ -104,6 +106,7 @@ def test_times_of_their_own_and_several_sensors():
         psd.run_filter(model, ys, times=[1, 2, 3])
 
 
+@pytest.mark.long
 def test_one_bad_series_is_named_or_has_a_code():
     model = linear()
     ys = [np.zeros((3, 1)), np.array([[0.1], [np.inf]])]

@@ -36,6 +36,7 @@ def spread_points(post, t, num):
     return points, weights
 
 
+@pytest.mark.long
 @every_engine
 def test_densities_have_mass_one_and_are_never_negative(name):
     post = filtered(name)
@@ -49,6 +50,7 @@ def test_densities_have_mass_one_and_are_never_negative(name):
     assert np.asarray(post.density(0)(scattered)).min() >= 0
 
 
+@pytest.mark.long
 @every_engine
 def test_modes_are_the_local_maxima_of_the_density(name):
     post = filtered(name)
@@ -69,6 +71,7 @@ def test_modes_are_the_local_maxima_of_the_density(name):
         assert (np.asarray(density(modes + step)) <= heights * (1 + 1e-9)).all()
 
 
+@pytest.mark.long
 @every_engine
 def test_the_mean_is_the_expectation_of_the_state(name):
     post, accuracy = filtered(name), CASES[name].accuracy
@@ -87,6 +90,7 @@ def test_distribution_functions_undo_quantiles(name, q):
     assert np.all(np.asarray(low) < np.asarray(high))
 
 
+@pytest.mark.long
 @every_engine
 def test_one_observation_at_a_time_is_the_whole_series(name):
     model, post = learned(name), filtered(name)
@@ -111,6 +115,7 @@ def test_one_observation_at_a_time_is_the_whole_series(name):
     assert int(state.code) == 0
 
 
+@pytest.mark.long
 @every_engine
 def test_a_missing_row_is_a_time_without_an_observation(name):
     model, ys = learned(name), series(name)
@@ -125,6 +130,7 @@ def test_a_missing_row_is_a_time_without_an_observation(name):
     assert float(missing.log_likelihoods[1]) == 0.0
 
 
+@pytest.mark.long
 @every_engine
 def test_several_sensors_at_one_time_are_their_product(name):
     model, ys = learned(name), series(name)
@@ -138,6 +144,7 @@ def test_several_sensors_at_one_time_are_their_product(name):
 BATCHED = [name for name, case in CASES.items() if name != "reference" and not case.slow]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", BATCHED)
 def test_vmap_is_a_loop_and_jit_changes_nothing(name):
     model, ys = learned(name), series(name)
@@ -159,6 +166,7 @@ def test_vmap_is_a_loop_and_jit_changes_nothing(name):
         np.testing.assert_allclose(compiled[k], each[0][k], rtol=1e-9, atol=atol)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in CASES if name != "reference"][:5])
 def test_a_second_call_and_an_equal_model_compile_nothing(name, caplog):
     case, model, ys = CASES[name], learned(name), series(name)
@@ -189,6 +197,7 @@ def test_files_hold_all_of_it(name, tmp_path):
     np.testing.assert_allclose(psd.run_filter(back, ys).mean, filtered(name).mean, rtol=1e-12)
 
 
+@pytest.mark.long
 @every_engine
 def test_the_last_smoothed_law_is_the_last_filtered_one(name):
     model, post = learned(name), filtered(name)
@@ -205,6 +214,7 @@ def test_the_last_smoothed_law_is_the_last_filtered_one(name):
     np.testing.assert_array_equal(smooth.log_likelihoods, post.log_likelihoods)
 
 
+@pytest.mark.long
 @every_engine
 def test_a_forecast_of_no_steps_is_the_filter_and_one_of_two_is_two_missing_rows(name):
     model, post, ys = learned(name), filtered(name), series(name)

@@ -12,6 +12,7 @@ from psdfilter import systems
 from psdfilter._inference.nodes.online import NodesLaw
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "tol"),
     [
@@ -70,6 +71,7 @@ def sine():
     return learned("sine_map", 1e-3), np.asarray(ys)
 
 
+@pytest.mark.long
 def test_online_steps_equal_the_scan(sine):
     model, ys = sine
     state = psd.init(model)
@@ -99,6 +101,7 @@ def test_online_steps_may_be_scanned(sine):
     np.testing.assert_allclose(prior(x), 0.5, rtol=1e-3)
 
 
+@pytest.mark.long
 def test_long_series_in_chunks_equal_the_step_by_step_recursion(sine):
     model, ys = sine
     long = np.resize(ys, (150, 1))
@@ -117,6 +120,7 @@ def test_long_series_in_chunks_equal_the_step_by_step_recursion(sine):
         brief.quantile(0.5)
 
 
+@pytest.mark.long
 def test_observing_first_is_bayes_rule_on_the_prior(sine):
     model, ys = sine
     post = psd.run_filter(model, ys[:3], first="observe")
@@ -168,6 +172,7 @@ def test_two_sensors_at_one_time_are_one_joint_observation(sine):
     np.testing.assert_allclose(ratio[keep], ratio[keep][0], rtol=5e-3)
 
 
+@pytest.mark.long
 def test_batches_map_and_likelihoods_differentiate(sine):
     model, ys = sine
     batch = jnp.stack([jnp.asarray(ys), jnp.asarray(ys[::-1])])
@@ -200,6 +205,7 @@ def test_new_data_of_the_same_shape_do_not_retrace(sine):
     assert count == 1
 
 
+@pytest.mark.long
 def test_a_density_is_a_psd_model(sine):
     model, ys = sine
     post = psd.run_filter(model, ys)
@@ -252,6 +258,7 @@ def test_bad_input_is_named(sine, call, message):
         call(sine[0])
 
 
+@pytest.mark.long
 def test_an_impossible_observation_has_a_code_and_a_time():
     box = psd.Box(-1, 1)
     ssm = psd.StateSpaceModel(
@@ -292,11 +299,13 @@ def walk(log_transition, half_width=3.0):
     )
 
 
+@pytest.mark.long
 def test_a_density_in_place_of_its_logarithm_is_named():
     with pytest.warns(UserWarning, match="log_transition must be the logarithm of a density"):
         psd.learn(walk(lambda u, x: norm.pdf(x[0], 0.5 * u[0], 0.5)))
 
 
+@pytest.mark.long
 def test_a_box_that_loses_mass_is_named():
     with pytest.warns(UserWarning, match=r"% of the mass leaves state_box"):
         psd.learn(walk(lambda u, x: norm.logpdf(x[0], u[0], 0.6), 1.0))

@@ -44,6 +44,7 @@ def grid(rho=RHO, ys=YS):
     return x, h, p, ll
 
 
+@pytest.mark.slow
 def test_leverage_in_the_filter_and_online():
     model, (x, h, p, ll) = psd.learn(leverage(), 1e-4), grid()
     post = psd.run_filter(model, YS, first="observe")
@@ -55,6 +56,7 @@ def test_leverage_in_the_filter_and_online():
     assert float(state.log_likelihood) == pytest.approx(ll, abs=1e-4)
 
 
+@pytest.mark.long
 def test_a_forecast_simulates_what_nobody_has_seen_and_says_so():
     model, (x, h, p, _) = psd.learn(leverage(), 1e-3), grid()
     ahead = psd.forecast(model, psd.run_filter(model, YS, first="observe"), 3)
@@ -99,6 +101,7 @@ def test_an_observation_that_is_not_there_is_named(ys, first, message):
         psd.run_filter(model, ys, first=first)
 
 
+@pytest.mark.long
 def test_linear_models_with_memory_are_those_with_the_data_put_in():
     # x' = 0.8 x + 0.3 y_{t-1} is a linear model with a known offset in every step.
     ssm = psd.additive_gaussian(

@@ -27,6 +27,7 @@ def transition(z: np.ndarray) -> np.ndarray:
     return norm.pdf(z[None, :], mean, 0.15) / inside
 
 
+@pytest.mark.long
 def test_quantiles_and_intervals(sine):
     model, ys, reference = sine
     post = psd.run_filter(model, ys)
@@ -77,6 +78,7 @@ def backward(ys, reference):
     return np.array(out[::-1])
 
 
+@pytest.mark.long
 def test_smoothing_equals_forward_backward_on_the_reference(sine):
     model, ys, reference = sine
     smooth = psd.run_smoother(model, ys)
@@ -90,6 +92,7 @@ def test_smoothing_equals_forward_backward_on_the_reference(sine):
     )
 
 
+@pytest.mark.long
 def test_pair_laws_have_the_smoothed_marginals(sine):
     model, ys, _ = sine
     smooth = psd.run_smoother(model, ys)

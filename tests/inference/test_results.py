@@ -22,6 +22,7 @@ def sine():
     return model, ys, psd.run_filter(model, ys)
 
 
+@pytest.mark.long
 def test_a_filter_as_a_dataset(sine):
     pytest.importorskip("xarray")
     _, _, post = sine
@@ -51,6 +52,7 @@ def test_smoothers_and_forecasts_as_datasets(sine):
     np.testing.assert_allclose(table["mean"], ahead.mean)
 
 
+@pytest.mark.long
 def test_summaries_print(sine):
     model, ys, post = sine
     lines = str(post).splitlines()

@@ -11,6 +11,7 @@ import psdfilter as psd
 YS = np.array([0.5, 0.7, 0.9])
 
 
+@pytest.mark.long
 def test_laws_of_y_need_no_box_and_do_not_depend_on_one():
     exact = psd.run_filter(psd.learn(psd.linear_gaussian(0.8, 0.2, 1.0, 0.1, 0.0, 0.5)), YS)
     want = exact.predicted_observations
@@ -30,6 +31,7 @@ def test_laws_of_y_need_no_box_and_do_not_depend_on_one():
         np.testing.assert_allclose(got.density(1)(at), want.density(1)(at), rtol=1e-4)
 
 
+@pytest.mark.long
 def test_counts_are_summed():
     def log_observation(x, y):
         return y[0] * x[0] - jnp.exp(x[0]) - jax.scipy.special.gammaln(y[0] + 1)
@@ -56,6 +58,7 @@ def test_counts_are_summed():
     assert float(laws.density(0)([[2.0]])[0]) == pytest.approx(masses[2], rel=1e-3)
 
 
+@pytest.mark.long
 def test_heavy_tails_and_walls_of_y():
     ssm = psd.StateSpaceModel(
         lambda x: jax.scipy.stats.norm.logpdf(x[0]),
@@ -72,6 +75,7 @@ def test_heavy_tails_and_walls_of_y():
         assert stats.cauchy.cdf(at, x, 0.1) @ weights == pytest.approx(level, abs=2e-4)
 
 
+@pytest.mark.long
 def test_missing_rows_leave_gradients_finite():
     def build(c):
         def log_observation(x, y):

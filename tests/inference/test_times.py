@@ -50,6 +50,7 @@ def joint(times, ys, q=0.3):
     return ll, (np.concatenate(means) + gain @ r).reshape(num, 2), C - gain @ H @ C
 
 
+@pytest.mark.long
 def test_matrices_that_are_functions_of_dt_are_exact():
     model, (ll, mean, covariance) = psd.learn(velocity()), joint(TIMES, YS)
     smooth = psd.run_smoother(model, YS, times=TIMES)
@@ -63,6 +64,7 @@ def test_matrices_that_are_functions_of_dt_are_exact():
     assert abs(got - covariance[4, 7]) < 6 * spread / np.sqrt(4000)
 
 
+@pytest.mark.long
 def test_forecasts_online_steps_and_likelihoods_know_the_time():
     model, (ll, mean, _) = psd.learn(velocity()), joint(TIMES, YS)
     post = psd.run_filter(model, YS, times=TIMES)
@@ -80,6 +82,7 @@ def test_forecasts_online_steps_and_likelihoods_know_the_time():
     assert float(jax.grad(of_q)(0.3)) == pytest.approx(slope, rel=1e-5)
 
 
+@pytest.mark.long
 def test_one_matrix_for_each_step():
     gains = np.array([0.5, 0.6, 0.7, 0.8])
     ssm = psd.linear_gaussian(gains[:, None, None], 0.1, 1.0, 0.2, 0.0, 1.0)
@@ -109,6 +112,7 @@ def decaying():
     )
 
 
+@pytest.mark.long
 def test_densities_that_take_dt_follow_irregular_times():
     times, ys = np.array([0.1, 0.5, 1.7, 1.8, 4.0]), np.array([0.3, -0.2, 1.0, 0.8, 0.0])
     post = psd.run_filter(psd.learn(decaying(), 1e-4), ys, times=times)
@@ -123,6 +127,7 @@ def test_densities_that_take_dt_follow_irregular_times():
     assert float(post.mean[-1, 0]) == pytest.approx(mean, abs=1e-4)
 
 
+@pytest.mark.long
 def test_dates_count_in_days_from_the_first():
     pandas = pytest.importorskip("pandas")
     model = psd.learn(velocity())

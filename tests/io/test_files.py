@@ -95,6 +95,7 @@ def test_a_model_sized_by_data_stays_so(tmp_path):
         np.testing.assert_allclose(run_filter(back, ys).mean, post.mean, rtol=1e-12)
 
 
+@pytest.mark.long
 def test_an_online_filter_goes_on_where_it_stopped(learned, tmp_path):
     ssm, model = learned
     _, ys = systems.sine_map.simulate(0, 2000)

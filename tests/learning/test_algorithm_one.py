@@ -20,6 +20,7 @@ def learned(**options):
     return psd.learn_rank_one(target, BOX, anchors="uniform", key=KEY, **{**design, **options})
 
 
+@pytest.mark.long
 def test_it_is_the_normal_equations_on_the_drawn_points():
     fit = learned()
     anchors, points = np.asarray(fit.model.anchors), np.asarray(fit.points)

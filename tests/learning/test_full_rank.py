@@ -32,6 +32,7 @@ def random_programme(p, r, seed):
     return 0.5 * (rows + rows.transpose(0, 2, 1)), rng.normal(size=p)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ridge", [1e-1, 1e-4])
 def test_newton_meets_clarabel(ridge):
     cvxpy = pytest.importorskip("cvxpy")
@@ -48,6 +49,7 @@ def test_newton_meets_clarabel(ridge):
     assert float(solution.residual) < 1e-11
 
 
+@pytest.mark.long
 def test_learned_model_meets_clarabel():
     cvxpy = pytest.importorskip("cvxpy")
     anchors, eta, ridge = np.linspace(-1.2, 1.2, 7)[:, None], 3.0, 1e-4
@@ -106,6 +108,7 @@ def rank_one_error(model, f, box, ridge):
     return min(errors), full
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("f", "box"),
     [
@@ -128,6 +131,7 @@ def test_error_falls_with_anchors():
     assert many < few / 3
 
 
+@pytest.mark.long
 def test_scale_and_units_do_not_matter():
     plain = learn_full_rank(lambda x: x[0] ** 2, INTERVAL, num_anchors=12)
     moved = learn_full_rank(

@@ -56,6 +56,7 @@ def root_fit():
     return learn_generalized(sine, UNIT, 8, **OPTIONS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dim", [1, 3])
 def test_values_from_the_definition(dim):
     theta, shapes, points, data = random_problem(0, dim, 4, 7)
@@ -109,6 +110,7 @@ def best_axis_aligned(x: np.ndarray, values: np.ndarray, num: int) -> float:
     return min(errors)
 
 
+@pytest.mark.long
 def test_eight_components_beat_thirty_six_anchors(root_fit):
     x = grid(UNIT, 61)
     values = sine_values(x)
@@ -149,6 +151,7 @@ def test_each_loss_is_best_in_its_own_measure():
     assert on_root["root"] < on_root["density"]
 
 
+@pytest.mark.long
 def test_a_second_call_compiles_nothing():
     x = grid(UNIT, 45)
     options = OPTIONS | {"points": psd.densities.TensorGrid([np.linspace(-1, 1, 45)] * 2)}
@@ -168,6 +171,7 @@ def test_a_second_call_compiles_nothing():
     np.testing.assert_array_equal(first.model(x), second.model(x))
 
 
+@pytest.mark.long
 def test_user_units_do_not_matter():
     lower, upper = np.array([1e3, -0.02]), np.array([1e3 + 40.0, 0.01])
     center, half = (lower + upper) / 2, (upper - lower) / 2
@@ -187,6 +191,7 @@ def test_user_units_do_not_matter():
     )
 
 
+@pytest.mark.long
 def test_tolerance_stops_the_run():
     full = learn_generalized(sine, UNIT, 8, **OPTIONS)
     loose = learn_generalized(sine, UNIT, 8, tol=0.3, **OPTIONS)

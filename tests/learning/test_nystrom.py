@@ -28,6 +28,7 @@ def dense_values(points, targets, anchors, eta, ridge):
     return white @ np.linalg.lstsq(design, right, rcond=None)[0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ridge", [1e-4, 1e-9])
 @pytest.mark.parametrize(
     ("anchors", "eta"),
@@ -49,6 +50,7 @@ def test_fitted_values_equal_dense_solution(anchors, eta, ridge):
     assert fit.report.iterations > 0
 
 
+@pytest.mark.long
 def test_larger_samples_precondition_better():
     iterations = [
         nystrom_ridge(
@@ -60,6 +62,7 @@ def test_larger_samples_precondition_better():
     assert iterations[2] <= 1
 
 
+@pytest.mark.long
 def test_arrays_memmaps_and_generators_agree(tmp_path, monkeypatch):
     monkeypatch.setattr(nystrom, "_ROWS_PER_READ", 700)
     x = np.memmap(tmp_path / "x", dtype=float, mode="w+", shape=POINTS.shape)
@@ -80,6 +83,7 @@ def test_arrays_memmaps_and_generators_agree(tmp_path, monkeypatch):
         assert fit.report.iterations == fits[0].report.iterations
 
 
+@pytest.mark.long
 def test_blocks_are_compiled_once(monkeypatch):
     traces = []
     monkeypatch.setattr(

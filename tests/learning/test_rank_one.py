@@ -59,6 +59,7 @@ def independent_error(f, fit, dim, *, log=False, num=8000, seed=7):
 QUICK = {"wave", "gaussian", "mixture", "bump_3d", "steep", "sine_transition", "zero_line", "edge"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [n if n in QUICK else slow(n) for n in REGISTRY])
 def test_tolerance_is_honoured(name):
     dim, f = REGISTRY[name]
@@ -99,6 +100,7 @@ def _bump(center, sd, z):
     return jnp.exp(-0.5 * jnp.sum(jnp.square((z - center) / sd)))
 
 
+@pytest.mark.long
 def test_narrow_peak_is_found_through_its_tails():
     def f(z):
         return -0.5 * jnp.sum(jnp.square((z - jnp.array([0.3137, -0.777, 0.1])) / 0.06))
@@ -108,6 +110,7 @@ def test_narrow_peak_is_found_through_its_tails():
     assert independent_error(f, fit, 3, log=True, num=2000) <= 1e-2
 
 
+@pytest.mark.long
 def test_answer_does_not_depend_on_units():
     lower, upper = np.array([3.0, -50.0]), np.array([3.5, 150.0])
     box = Box(lower, upper)
@@ -127,6 +130,7 @@ def test_answer_does_not_depend_on_units():
     )
 
 
+@pytest.mark.long
 def test_log_density_is_never_exponentiated_whole():
     fit = learn_rank_one(lambda z: -5000.0 - 8.0 * jnp.sum(z * z), unit_box(1), tol=1e-6, log=True)
     assert fit.report.log_peak == pytest.approx(-5000.0, abs=1e-6)
@@ -187,6 +191,7 @@ def test_precision_alone_makes_a_grid():
     assert fit.report.met
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [slow("uniform"), "sobol"])
 def test_random_anchors_reach_the_tolerance(kind):
     dim, f = REGISTRY["exponential_model"]
@@ -206,6 +211,7 @@ def test_own_scattered_anchors():
     assert fit.report.shape == (60,)
 
 
+@pytest.mark.long
 def test_periodic_axis_has_no_seam():
     box = Box([-np.pi, -1.0], [np.pi, 1.0])
 
@@ -220,6 +226,7 @@ def test_periodic_axis_has_no_seam():
     assert np.max(np.abs(fit.model(x) - jax.vmap(f)(x))) <= 1e-4 * np.exp(4.0)
 
 
+@pytest.mark.long
 def test_solver_relearns():
     fit = learn_rank_one(sine_transition, unit_box(2), tol=1e-4)
     solver = fit.solver()

@@ -81,6 +81,7 @@ def test_transformations():
     assert jax.grad(loss)(jnp.asarray(values)) @ direction == pytest.approx(float(slope), rel=1e-5)
 
 
+@pytest.mark.long
 def test_duplicated_anchors_do_no_harm():
     anchors = jnp.array([[-0.5], [0.0], [0.0], [0.5]])
     points = jnp.linspace(-1, 1, 20)[:, None]
@@ -90,6 +91,7 @@ def test_duplicated_anchors_do_no_harm():
     np.testing.assert_allclose(twice[1] + twice[2], once[1], atol=1e-6)
 
 
+@pytest.mark.long
 def test_folds_give_a_periodic_function():
     axis = Axis.circular(9, 0.4, 6, 1.5)
     solver = TensorRidge(

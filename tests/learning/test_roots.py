@@ -13,6 +13,7 @@ BOX = Box([-1.0, -1.0], [1.0, 1.0])
 ROOTS = [lambda z: z[0], lambda z: z[1]]
 
 
+@pytest.mark.long
 def test_smooth_roots_of_a_rough_root():
     fit = learn_roots(ROOTS, BOX, tol=1e-6)
     assert fit.model.rank == 2
@@ -29,6 +30,7 @@ def test_one_signed_root():
     assert float(fit.model(np.array([0.3]))) < 1e-12
 
 
+@pytest.mark.long
 def test_relearning_several_roots():
     fit = learn_roots(ROOTS, BOX, tol=1e-5)
     points = fit.points.points()

@@ -90,6 +90,7 @@ def test_programme_is_solved_to_its_certificate():
         assert objective(fit.c + 1e-3 * rng.normal(size=len(fit.c))) > objective(fit.c)
 
 
+@pytest.mark.long
 def test_density_error_falls_and_mass_is_one():
     errors = []
     for n in (200, 2000, 20_000):

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from psdfilter._learning.schedule import learning_schedule
 
 
+@pytest.mark.long
 @given(st.integers(1, 6), st.floats(0.1, 5.0), st.floats(1e-6, 0.3))
 def test_rates_are_consistent(dim, excess, epsilon):
     smoothness = dim / 2 + excess

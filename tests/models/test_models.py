@@ -29,6 +29,7 @@ def test_local_level_is_that_of_statsmodels():
     assert fitted.aic == pytest.approx(fitted.fitted.aic)
 
 
+@pytest.mark.long
 def test_robust_levels_shrug_at_outliers():
     y = LEVEL.copy()
     y[30] += 20
@@ -39,6 +40,7 @@ def test_robust_levels_shrug_at_outliers():
     assert float(plain.mean[5, 0]) - LEVEL[30] > 4
 
 
+@pytest.mark.long
 def test_ornstein_uhlenbeck_at_irregular_times():
     times = np.cumsum(RNG.exponential(0.5, size=12))
     times -= times[0]
@@ -51,6 +53,7 @@ def test_ornstein_uhlenbeck_at_irregular_times():
     assert float(post.log_likelihood) == pytest.approx(law.logpdf(y), abs=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("errors", ["normal", "student"])
 def test_volatility_is_the_model_it_says(errors):
     family = psd.models.StochasticVolatility(errors=errors, leverage=True)
@@ -69,6 +72,7 @@ def test_volatility_is_the_model_it_says(errors):
     assert float(ssm.structure.Q[0, 0]) == pytest.approx(0.0625 * 0.91)
 
 
+@pytest.mark.slow
 def test_value_at_risk_and_shortfall_are_those_of_the_law_of_the_next_return():
     fitted = psd.models.StochasticVolatility().at(RETURNS, phi=0.9, sigma=0.3)
     cut, shortfall = psd.models.value_at_risk(fitted, 0.05)
@@ -81,6 +85,7 @@ def test_value_at_risk_and_shortfall_are_those_of_the_law_of_the_next_return():
     assert shortfall == pytest.approx(mean, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_populations_with_gaps():
     family = psd.models.PopulationGrowth(counts="negative_binomial")
     theta = family.start(COUNTS)
@@ -111,6 +116,7 @@ def test_what_is_wrong_is_named():
         _ = psd.models.LocalLevel().at(LEVEL).aic
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("family", "width"),
     [

@@ -59,6 +59,7 @@ def positions():
     return ys
 
 
+@pytest.mark.long
 def test_positions_of_constant_velocity_are_a_kalman_filter():
     ys = positions()
     family = psd.models.ConstantVelocity(m0=M0, P0=P0)

@@ -69,6 +69,7 @@ def oracle(series):
     return best, hessian
 
 
+@pytest.mark.long
 def test_the_optimum_is_that_of_another_optimiser(fitted, oracle):
     best, _ = oracle
     assert fitted.converged
@@ -94,6 +95,7 @@ def test_the_table_says_what_people_look_for(fitted):
     assert fitted.bic == pytest.approx(2 * np.log(200) - 2 * float(fitted.log_likelihood))
 
 
+@pytest.mark.long
 def test_the_profile_is_the_best_of_the_others(fitted, series):
     profile = fitted.profile("q", num=5, width=2.5)
     for value, reached in zip(profile.values, profile.log_likelihoods, strict=True):

@@ -52,6 +52,7 @@ def volatility():
     return system, theta, ys, psd.likelihood(lambda p: system(**p), theta, ys)
 
 
+@pytest.mark.slow
 def test_the_value_is_that_of_the_filter_and_of_a_dense_reference(volatility):
     system, theta, ys, ll = volatility
     reference = system.reference(ys, **theta)
@@ -60,6 +61,7 @@ def test_the_value_is_that_of_the_filter_and_of_a_dense_reference(volatility):
     np.testing.assert_allclose(ll.increments(theta), post.log_likelihoods, atol=1e-10)
 
 
+@pytest.mark.long
 def test_the_gradient_agrees_with_differences_and_with_the_score_of_a_dense_reference(volatility):
     system, theta, ys, ll = volatility
     gradient = jax.jit(jax.grad(ll))(theta)
@@ -127,6 +129,7 @@ def test_a_plan_that_no_longer_serves_warns(volatility):
         ll({**theta, "mu": 3.0, "rho": 0.5})
 
 
+@pytest.mark.long
 def test_a_sampler_that_leaves_the_plan_has_to_turn_back(volatility):
     _, theta, _, ll = volatility
     compiled = jax.jit(ll)

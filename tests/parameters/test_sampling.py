@@ -25,6 +25,7 @@ def likelihood():
     return psd.likelihood(build, {"q": 0.5, "r": 0.25}, np.array(ys))
 
 
+@pytest.mark.long
 def test_the_log_posterior_has_the_jacobian_of_the_bounds(likelihood):
     target = psd.log_posterior(likelihood, bounds=BOUNDS, log_prior=lambda p: -p["q"])
     z = jnp.asarray([-0.3, 0.4])

@@ -55,6 +55,7 @@ def test_filters_and_likelihoods_agree(data):
     assert abs(float(together(THETA)) - sum(each)) < 1e-10
 
 
+@pytest.mark.long
 def test_series_of_numbers_of_different_lengths_stay_series():
     rng = np.random.default_rng(0)
     ys = [rng.normal(size=4), rng.normal(size=7)]

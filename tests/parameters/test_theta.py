@@ -38,6 +38,7 @@ def test_coordinates_of_the_same_form_are_equal():
     assert Coordinates.of(theta, BOUNDS) != Coordinates.of(theta, {})
 
 
+@pytest.mark.long
 def test_the_jacobian_is_the_diagonal_of_the_derivative():
     coordinates = Coordinates.of(as_theta("theta", THETA), BOUNDS)
     z = jnp.asarray([0.2, -0.4, 1.0, 0.3, -1.1])

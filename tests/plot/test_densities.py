@@ -52,6 +52,7 @@ def normal_at(post, t, i=0):
     return scipy.stats.norm(mean, sd)
 
 
+@pytest.mark.long
 def test_a_curve_is_the_density_where_its_mass_is(line):
     _, post = line
     ax = psd.plot.density(post, 3, truth=[50.1], names=("level",))
@@ -102,6 +103,7 @@ def test_a_heat_map_is_the_density_of_every_time(line):
     assert names == ["80% interval", "observed", "truth"]
 
 
+@pytest.mark.long
 def test_a_heat_map_of_one_coordinate_of_several_holds_its_masses(plane):
     _, post = plane
     ax = psd.plot.over_time(post, 1, names=("position", "height"))
@@ -114,6 +116,7 @@ def test_a_heat_map_of_one_coordinate_of_several_holds_its_masses(plane):
     assert ax.get_ylabel() == "height"
 
 
+@pytest.mark.long
 def test_rows_at_one_time_are_one_column():
     model = psd.learn(psd.linear_gaussian(1.0, 0.3, 1.0, 0.5, 0.0, 1.0))
     post = psd.run_filter(model, [0.4, 0.1, 0.2], times=[1, 1, 2])
@@ -138,6 +141,7 @@ def test_ridges_are_curves_at_their_times(line):
     assert [label.get_text() for label in ax.get_yticklabels()] == ["1", "2", "3", "4", "5"]
 
 
+@pytest.mark.long
 def test_snapshots_share_their_limits_and_hide_spare_panels(plane):
     _, post = plane
     axes = psd.plot.snapshots(post, [0, 1, -1], truth=np.asarray(post.mean), columns=2)
@@ -161,6 +165,7 @@ def test_tracks_follow_means_with_regions(plane):
     np.testing.assert_allclose(distances, scipy.stats.chi2.ppf(0.9, 2), rtol=0.05)
 
 
+@pytest.mark.long
 def test_tracks_of_longer_states_have_ellipses():
     model = psd.learn(psd.systems.linear_4d())
     post = psd.run_filter(model, np.array([[0.2, 0.1], [0.5, 0.3]]))

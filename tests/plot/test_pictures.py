@@ -38,6 +38,7 @@ def band_of(collection):
     return at, *np.transpose(ends)
 
 
+@pytest.mark.long
 def test_states_are_medians_and_central_intervals_in_user_units(level, plt):
     _, post = level
     truth = 50.0 + np.linspace(0.0, 1.0, 6)
@@ -58,6 +59,7 @@ def test_states_are_medians_and_central_intervals_in_user_units(level, plt):
     assert names == ["80% band", "median", "truth"]
 
 
+@pytest.mark.long
 def test_every_coordinate_has_axes_of_its_own(plt):
     model = psd.learn(psd.systems.linear_2d(), 1e-3, engine="exact")
     post = psd.run_filter(model, np.array([[0.2, 0.1], [0.5, 0.3], [0.1, -0.2]])[:, :1])
@@ -68,6 +70,7 @@ def test_every_coordinate_has_axes_of_its_own(plt):
         np.testing.assert_allclose(ax.lines[0].get_ydata(), post.mean[:, i], atol=1e-7)
 
 
+@pytest.mark.long
 def test_states_are_drawn_on_given_axes_and_of_forecasts(level, plt):
     model, post = level
     ahead = psd.forecast(model, post, 4)
@@ -76,6 +79,7 @@ def test_states_are_drawn_on_given_axes_and_of_forecasts(level, plt):
     np.testing.assert_allclose(ax.lines[0].get_ydata(), ahead.mean[:, 0], rtol=1e-7)
 
 
+@pytest.mark.long
 def test_checks_show_the_transforms_of_the_observations_that_were_seen(level, plt):
     _, post = level
     pit = np.asarray(post.pit).ravel()

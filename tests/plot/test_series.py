@@ -114,6 +114,7 @@ def test_a_filter_and_its_smoother_on_one_picture(level):
     np.testing.assert_allclose(lower, mean + sd * scipy.stats.norm.ppf(0.1), rtol=1e-7)
 
 
+@pytest.mark.long
 def test_errors_beside_the_tolerance():
     ssm = psd.additive_gaussian(lambda x: 0.9 * x, lambda x: x**2 / 4, 0.2, 0.1, 0.0, 1.0)
     post = psd.run_filter(psd.learn(ssm, 1e-2), [0.9, 0.7])

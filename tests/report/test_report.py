@@ -168,6 +168,7 @@ def test_hostile_names_stay_text(opened):
     assert "Content Security Policy" in opened.said.pop()
 
 
+@pytest.mark.long
 def test_no_script_of_a_stranger_is_in_the_file(page_path):
     text = page_path.read_text("utf-8")
     assert "<script>window.hacked" not in text
@@ -202,6 +203,7 @@ def test_everything_has_a_name_for_those_who_do_not_see_it(opened):
     assert all(b <= a + 1 for a, b in itertools.pairwise(levels))
 
 
+@pytest.mark.long
 def test_a_report_of_long_series_is_thinned_and_says_so():
     model = psd.learn(psd.linear_gaussian(0.9, 0.2, 1.0, 0.5, 0.0, 1.0))
     text = psd.report.render(psd.run_filter(model, np.zeros(6000)))
@@ -209,6 +211,7 @@ def test_a_report_of_long_series_is_thinned_and_says_so():
     assert "Densities are drawn at 240 of 6000 rows." in text
 
 
+@pytest.mark.long
 def test_what_is_missing_is_said_and_what_is_wrong_comes_first():
     model = psd.learn(psd.linear_gaussian(0.9, 0.2, 1.0, 0.5, 0.0, 1.0))
     post = psd.run_filter(model, [0.1, 0.2, np.inf], throw=False)
@@ -219,6 +222,7 @@ def test_what_is_missing_is_said_and_what_is_wrong_comes_first():
         psd.report.render(3)
 
 
+@pytest.mark.long
 def test_a_file_appears_whole_or_not_at_all(tmp_path, monkeypatch, results):
     monkeypatch.setattr("os.replace", lambda *a: (_ for _ in ()).throw(OSError("full")))
     with pytest.raises(OSError, match="full"):

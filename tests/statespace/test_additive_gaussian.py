@@ -28,6 +28,7 @@ def model(Q=CORRELATED, R=SENSOR):
     return additive_gaussian(drift, sensor, Q, R, [0.1, -0.2], [0.3, 0.6], state_box=BOX)
 
 
+@pytest.mark.long
 def test_densities_are_those_of_scipy():
     ssm, rng = model(), np.random.default_rng(0)
     u, x, y = rng.normal(size=2), rng.normal(size=2), rng.normal(size=3)
@@ -73,6 +74,7 @@ def test_missing_coordinates_are_marginalised(R, missing):
     assert np.isfinite(slope).all()
 
 
+@pytest.mark.long
 def test_gradient_in_parameters_with_a_missing_coordinate():
     x, y = jnp.asarray([0.4, -0.3]), jnp.asarray([0.2, np.nan, -0.7])
 
@@ -117,6 +119,7 @@ def test_box_by_simulation_holds_the_state():
     assert -8 < low < high < 8
 
 
+@pytest.mark.long
 def test_box_of_a_traced_model_is_the_same_and_constant():
     def build(a):
         return additive_gaussian(lambda u: a * u, lambda x: x, 0.36, 1.0, [0.0], 1.0)
@@ -132,6 +135,7 @@ def test_box_of_a_traced_model_is_the_same_and_constant():
     np.testing.assert_array_equal(jax.jacobian(bounds)(jnp.asarray(0.8)), np.zeros(2))
 
 
+@pytest.mark.long
 def test_samples_have_the_law_of_the_observation():
     ssm = model()
     x = jnp.asarray([0.4, -0.3])

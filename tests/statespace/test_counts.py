@@ -56,6 +56,7 @@ def grid_filter(ys, log_observation, num=200):
 COUNTS = np.array([3, 1, 0, 4, 7, 5, 2, 9], dtype=float)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("log_observation", "truth"),
     [

@@ -24,6 +24,7 @@ def kalman(transition, ys, noise, mean, P):
     return ll, mean, P
 
 
+@pytest.mark.long
 def test_ornstein_uhlenbeck_is_exact_whatever_the_step():
     ys = [0.5, 0.2, -0.3]
 
@@ -183,6 +184,7 @@ def test_a_step_that_is_too_long_is_named_online():
     assert int(state.step) == 2
 
 
+@pytest.mark.long
 def test_double_well_converges_with_the_square_of_the_step():
     ssm = psd.diffusion(
         lambda x: 4 * x - 4 * x**3, lambda x: 0.8, m0=0.0, P0=0.1, h=lambda x: x, R=0.1, step=0.05

@@ -76,6 +76,7 @@ def positive_grid():
     return Grid(x, x * h, stats.gamma.pdf(x, 2.0), table, seen)
 
 
+@pytest.mark.long
 def test_counts_need_no_normaliser_no_box_and_no_formula():
     ssm = counts()
     assert isinstance(ssm.structure, AdditiveGaussian)
@@ -90,6 +91,7 @@ def test_counts_need_no_normaliser_no_box_and_no_formula():
     np.testing.assert_allclose(post.mean[:, 0], grid.mean(grid.filtered), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_positive_states_are_reported_in_their_own_units():
     model, grid = psd.learn(positive(), 1e-5), positive_grid()
     smooth = psd.run_smoother(model, YS)
@@ -136,6 +138,7 @@ def test_one_observation_at_a_time_and_ahead_are_in_user_units_too():
     np.testing.assert_allclose(ahead.mean[:, 0], [0.5 + last / 2, 0.75 + last / 4], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_pole_at_the_wall_is_no_reason_to_refuse():
     ssm = psd.StateSpaceModel.from_distributions(
         prior=dist.Beta(0.5, 0.5),
@@ -156,6 +159,7 @@ def test_a_pole_at_the_wall_is_no_reason_to_refuse():
     )
 
 
+@pytest.mark.long
 def test_products_are_factored_by_axis_and_supports_are_read():
     ssm = psd.StateSpaceModel.from_distributions(
         prior=[dist.Normal(0.0, 1.0), dist.Gamma(2.0, 1.0)],
@@ -227,6 +231,7 @@ class Duck:
         return self.loc + jax.random.normal(seed, jnp.shape(self.loc))
 
 
+@pytest.mark.long
 def test_anything_with_log_prob_and_sample_is_a_distribution():
     ssm = psd.StateSpaceModel.from_distributions(
         Duck(jnp.zeros(1)), lambda u: Duck(0.5 * u), lambda x: Duck(x)

@@ -13,6 +13,7 @@ RNG = np.random.default_rng(1)
 Y = np.cumsum(RNG.normal(size=40))
 
 
+@pytest.mark.long
 def test_results_of_statsmodels_become_a_model_with_their_likelihood():
     tsa = pytest.importorskip("statsmodels.api").tsa
     results = tsa.SARIMAX(Y, order=(2, 0, 1), trend="c").fit(disp=0)
@@ -51,6 +52,7 @@ class Nonlinear(NamedTuple):
     emission_covariance: np.ndarray
 
 
+@pytest.mark.long
 def test_parameters_of_dynamax_by_the_joint_law_of_two_observations():
     params = Linear(
         Initial(np.array([0.3]), np.array([[0.5]])),

@@ -5,6 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax.scipy import stats
 
 import psdfilter as psd
@@ -78,6 +79,7 @@ def test_functions_that_need_their_numbers_keep_them():
         assert hoisted(ssm) is ssm
 
 
+@pytest.mark.long
 def test_filters_of_other_numbers_are_their_own():
     ys = [0.1, -0.3, 0.4]
     for rate in (0.9, 0.2):
@@ -93,6 +95,7 @@ def test_filters_of_other_numbers_are_their_own():
         assert abs(float(post.log_likelihood) - total) < 1e-3
 
 
+@pytest.mark.long
 def test_a_model_is_a_value_even_if_what_it_closed_over_changes():
     p = {"rate": 0.8, "scale": 1.0}
     learned = psd.learn(volatile(p), 1e-4)
@@ -110,6 +113,7 @@ class Drift:
         return stats.norm.logpdf(x[0], self.rate * u[0], 0.3)
 
 
+@pytest.mark.long
 def test_an_object_that_has_changed_is_another_program():
     drift, found = Drift(), []
     for rate in (0.9, -0.7):
@@ -124,6 +128,7 @@ def test_an_object_that_has_changed_is_another_program():
     assert abs(found[0] - found[1]) > 0.1
 
 
+@pytest.mark.long
 def test_a_dict_that_has_changed_is_read_again_by_the_next_model():
     table = {"rates": {"up": 0.9, "name": "x"}}
 

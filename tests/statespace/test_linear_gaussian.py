@@ -43,6 +43,7 @@ def test_numbers_are_enough_in_one_dimension():
     np.testing.assert_allclose(ssm.state_box.lower[0], -reach)
 
 
+@pytest.mark.long
 def test_box_of_a_random_walk_follows_the_horizon():
     def reach(horizon):
         ssm = linear_gaussian(1.0, 1.0, 1.0, 1.0, 0.0, 1.0, horizon=horizon)
@@ -53,6 +54,7 @@ def test_box_of_a_random_walk_follows_the_horizon():
         linear_gaussian(1e4, 1.0, 1.0, 1.0, 0.0, 1.0)
 
 
+@pytest.mark.long
 def test_psd_prior_and_other_observation():
     prior = psd.from_mixture([0.5, 0.5], [[-1.0], [1.0]], [0.2])
 

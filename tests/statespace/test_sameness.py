@@ -82,6 +82,7 @@ def test_what_may_change_is_never_shared():
     assert Same(closed(0.5, array)) != one
 
 
+@pytest.mark.long
 def test_a_model_built_again_with_other_numbers_has_other_results():
     def build(rate):
         return psd.StateSpaceModel(
@@ -107,6 +108,7 @@ def test_methods_of_a_users_class_are_never_the_same():
     assert Same(one.move) != Same(two.move)
 
 
+@pytest.mark.long
 def test_a_filter_follows_a_global_name_in_a_method(monkeypatch):
     ys, logs = [0.3, 1.0, -0.5], []
     for scale in (0.6, 1.8):
@@ -120,6 +122,7 @@ def test_a_filter_follows_a_global_name_in_a_method(monkeypatch):
     np.testing.assert_allclose(*np.array(logs).T, atol=2e-3)
 
 
+@pytest.mark.long
 def test_what_is_told_by_identity_is_kept_alive():
     """Else another table could have its address, and with it its program."""
     globals()["TABLE"] = RegularGridInterpolator((jnp.arange(3.0),), jnp.arange(3.0))

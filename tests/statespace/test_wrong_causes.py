@@ -40,6 +40,7 @@ def test_functions_that_leave_jax_are_named(name, fn):
         psd.learn(model(**{name: fn}))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shift", [-0.13, 0.2])
 def test_a_transition_without_its_constant_is_not_a_leak(shift):
     ssm = model(log_transition=lambda u, x: log_normal(x[0], 0.8 * u[0], 0.4) + shift)
@@ -47,12 +48,14 @@ def test_a_transition_without_its_constant_is_not_a_leak(shift):
         psd.learn(ssm)
 
 
+@pytest.mark.long
 def test_a_leak_is_a_leak():
     narrow = psd.Box(-0.6, 0.6)
     with pytest.warns(UserWarning, match="of the mass leaves state_box"):
         psd.learn(model(state_box=narrow))
 
 
+@pytest.mark.long
 def test_a_discrete_state_is_said_to_be_one():
     ssm = model(
         log_prior=lambda x: log_normal(x[0], 5.0, 2.0),

@@ -24,6 +24,7 @@ def data(system, seed, num, **keywords):
 SIMULATED = ["linear_2d", "range_only", "sine_map"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [n if n in SIMULATED else slow(n) for n in NAMES])
 def test_simulation_is_seeded_and_stays_in_the_box(name):
     system = systems.ALL[name]
@@ -83,6 +84,7 @@ PARAMETER = {
 QUICK = ("sine_map", "pendulum", "linear_4d")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in NAMES]
 )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Sizes that arrays are filled up to, in nodes: few, so that few programs are compiled.
 _OLD_SIZES = tuple(PANEL * k for k in (16, 64, 256))
-_NEW_SIZES = tuple(PANEL * k for k in (4, 16, 64))
+_NEW_SIZES = tuple(PANEL * k for k in (16, 64))
 _PAIR_SIZES = (2**12, 2**15)
 
 
@@ -117,13 +117,12 @@ def shares_of(
     return terms / jnp.where(total > 0, total, 1.0)[None, :], safe + jnp.log(total)
 
 
-@partial(jax.jit, static_argnames=("static", "panels"))
-def _push(dynamic, static, panels, old, x, at):
+@partial(jax.jit, static_argnames="static")
+def _push(dynamic, static, old, x, at):
+    # One program for all sources: nodes without panels are taken for panels that nobody asks for.
     u, log_v, ratios, ends = old
     shares, log_p = shares_of(_combine(dynamic, static).log_q(u, x, *at), log_v)
     companions = ratios @ shares
-    if not panels:
-        return log_p, companions, None
     levels = jnp.concatenate([jnp.ones((1, u.size)), ratios[:2], ends]).reshape(5, -1, PANEL)
     groups = shares.reshape(-1, PANEL, x.size)
     return log_p, companions, jnp.einsum("lkp,kpm->lkm", levels, groups)
@@ -180,7 +179,7 @@ class CompiledValues:
     def push(self, source: Source, x: np.ndarray) -> Sums:
         old, panels = self._old(source), source.smooth is not None
         outs = [
-            _push(self.dynamic, self.static, panels, old, block, (source.t, source.row))
+            _push(self.dynamic, self.static, old, block, (source.t, source.row))
             for block in self._blocks(x)
         ]
         log_p = np.concatenate([np.asarray(o[0]) for o in outs])[: len(x)]

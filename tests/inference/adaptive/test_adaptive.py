@@ -55,6 +55,7 @@ def _silent_steps(name, tol):
     return np.flatnonzero((tv > 3 * tol + 0.5 * own) & (trace.codes == 0))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", QUICK)
 def test_right_or_loud(name):
     assert len(_silent_steps(name, 1e-3)) == 0
@@ -112,6 +113,7 @@ def test_nested_rules_have_their_degrees():
         assert abs(weights @ np.exp(x) / 64 - (np.e - 1)) < 1e-9
 
 
+@pytest.mark.long
 def test_smoothing_laws_and_steps_agree():
     case = models.REGISTRY["outlier_6"]()
     case.ys = case.ys[:8]
@@ -139,6 +141,7 @@ def test_smoothing_laws_and_steps_agree():
     assert abs(ahead[0].masses @ ahead[0].nodes - 0.9 * truth[-1, 0]) < 1e-3
 
 
+@pytest.mark.long
 def test_likelihoods_that_overflow_far_away_do_no_harm():
     """exp(x / 2) underflows at x = -709 in such a way that JAX's logpdf is +inf there."""
 

@@ -44,6 +44,7 @@ def exponential_noise():
     )
 
 
+@pytest.mark.long
 def test_predictions_are_right_at_every_single_point():
     # p(x) = int_{-1}^{min(1, x / .8)} e^{-(x - .8 u) / .5} du: u jumps at x / .8, anywhere
     ssm = exponential_noise()

@@ -43,6 +43,7 @@ CASES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_linear_models_are_kalmans(name):
     F, Q, H, R = CASES[name]

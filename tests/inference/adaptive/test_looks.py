@@ -26,6 +26,7 @@ def rows(*ys):
 FRAME = np.array([[2.0, 0.0], [0.5, 1.0]])
 
 
+@pytest.mark.long
 def test_nodes_of_the_plane_have_the_values_of_the_density():
     lines = [0.5 * np.arange(-4, 5), 0.5 * np.arange(-3, 6)]
     seen = likelihoods(blob(1.0, 2), lines, FRAME, rows([0.3, -0.4]), looks=4)

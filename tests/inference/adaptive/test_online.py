@@ -80,6 +80,7 @@ CASES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("deviations", [5, 10, pytest.param(50, marks=pytest.mark.slow)])
 def test_outliers_are_followed_one_observation_at_a_time(model, deviations):
     far = deviations * SPREAD
@@ -95,6 +96,7 @@ def test_outliers_are_followed_one_observation_at_a_time(model, deviations):
 LONG = {"there and back", "gap", "sensors of the prior"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow if n in LONG else []) for n in CASES]
 )
@@ -132,6 +134,7 @@ def test_single_steps_are_random_series(model, rows):
     assert_same(model, online(model, times, ys)[-1], post)
 
 
+@pytest.mark.slow
 def test_a_state_that_was_saved_still_goes_back(model, tmp_path):
     straight = online(model, *CASES["outliers"])[-1]
     first = online(model, [1, 2, 3, 4], CASES["outliers"][1][:4])[-1]
@@ -158,6 +161,7 @@ def test_a_state_does_not_grow(model):
     np.testing.assert_allclose(states[-1].moments(model)[0], post.mean[-1], atol=1e-8)
 
 
+@pytest.mark.long
 def test_what_misses_is_said_once_for_each_stretch(model, monkeypatch):
     monkeypatch.setattr(backtrack, "_WIDER", 1)  # no way back
     ys = [0.1, 0.0, 4.0, 4.0, 3.6, 3.5, 3.4, 3.3, 0.0, 0.1]

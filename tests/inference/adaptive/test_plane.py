@@ -51,6 +51,7 @@ def truth():
     return grid, *grid.run(prior, turn, SDS, [height(y) for y in YS])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tol", [1e-2, 1e-3, 1e-5])
 def test_the_tolerance_holds(truth, tol):
     grid, filtered, logs, _ = truth
@@ -78,6 +79,7 @@ def test_smoothed_laws_are_those_of_a_grid(truth):
     assert grid.distance(lagged.density(5), filtered[5]) < 1e-3
 
 
+@pytest.mark.long
 def test_quantiles_and_draws(truth):
     grid, filtered, _, _ = truth
     post = psd.run_filter(psd.learn(swing(), 1e-4), YS)
@@ -91,6 +93,7 @@ def test_quantiles_and_draws(truth):
     np.testing.assert_allclose(np.cov(draws.T), post.covariance[-1], atol=0.02)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("far", [5, 10, 20])
 def test_outliers_are_followed(far):
     """One observation far off: the posterior is that of the model, then and after."""
@@ -117,6 +120,7 @@ def test_outliers_are_followed(far):
     assert int(state.code) == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("variance", [1e-2, 1e-6])
 def test_noise_that_is_correlated_and_a_sensor_that_is_precise(variance):
     noise = np.array([[0.09, 0.06], [0.06, 0.09]])
@@ -137,6 +141,7 @@ def test_noise_that_is_correlated_and_a_sensor_that_is_precise(variance):
         np.testing.assert_allclose(post.log_likelihoods[t], log_z, atol=1e-3)
 
 
+@pytest.mark.long
 def test_a_box_that_cuts_the_density():
     """State and noise confined to a box that the density does not fade out in."""
     box = psd.Box([-1.0, -1.0], [1.0, 1.0])
@@ -166,6 +171,7 @@ def test_a_box_that_cuts_the_density():
         assert grid.distance(post.density(t), p) < 2e-3
 
 
+@pytest.mark.long
 def test_a_coordinate_that_is_known_exactly():
     exact = psd.additive_gaussian(
         lambda x: 0.8 * x, lambda x: x, [0.09, 0.09], [0.09, 0.09], [1.0, 0.0], [0.0, 1.0]
@@ -179,6 +185,7 @@ def test_a_coordinate_that_is_known_exactly():
     assert np.all(np.asarray(post.codes) == 0)
 
 
+@pytest.mark.long
 def test_gaps_and_several_sensors(truth):
     grid = truth[0]
     model = psd.learn(swing(), 1e-3)
@@ -199,6 +206,7 @@ def test_gaps_and_several_sensors(truth):
         )
 
 
+@pytest.mark.long
 def test_what_cannot_be_resolved_is_said():
     """A map with a jump: the error falls slowly with the nodes."""
     ssm = psd.additive_gaussian(

@@ -10,6 +10,7 @@ from psdfilter._inference.adaptive.fast import embedded
 from psdfilter._inference.adaptive.loop.roughness import near_kinks
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("num", [49, 97])
 def test_kinks_are_told_from_what_is_smooth(num):
     x = np.linspace(-3.0, 3.0, num)

@@ -14,6 +14,7 @@ def normal(gap, variance):
     return np.exp(-0.5 * gap**2 / variance) / np.sqrt(2 * np.pi * variance)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sd", [1e-1, 1e-2, 1e-3])
 @pytest.mark.parametrize("boxed", [True, False])
 def test_clutter_on_a_line(sd, boxed):
@@ -41,6 +42,7 @@ def test_clutter_on_a_line(sd, boxed):
     assert float(post.error_estimate) < 1e-3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sd", [0.1, 0.03, 0.01])
 def test_clutter_in_the_plane_is_right_or_said(sd):
     """A lattice holds a peak of a tenth of the law and its floor; of narrower ones it warns."""
@@ -71,6 +73,7 @@ def test_clutter_in_the_plane_is_right_or_said(sd):
     assert (sd < 0.1) or off < 1e-3
 
 
+@pytest.mark.long
 def test_smoothed_densities_where_the_transition_vanishes():
     """A beta-like transition on (0, 1), zero at both ends: no value is NaN."""
 

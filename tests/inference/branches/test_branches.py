@@ -103,6 +103,7 @@ def test_at_equal_order_errors_are_below_those_of_imm_and_fall_with_the_order():
     assert errors[2] < 0.2 * errors[0]
 
 
+@pytest.mark.long
 def test_a_series_gets_as_many_gaussians_as_it_asks_for():
     post = psd.run_filter(psd.learn(regimes(), 5e-3, engine=psd.engines.Branches()), YS[:5])
     assert post.model.sizes.order > 8 or float(post.error_estimate) <= 5e-3
@@ -153,6 +154,7 @@ def test_gradients_match_differences():
         assert abs(float(slopes[name]) - float(ll(up) - ll(down)) / 2e-5) < 1e-6
 
 
+@pytest.mark.long
 def test_what_is_not_linear_is_refused():
     bent = psd.additive_gaussian(jnp.sin, lambda x: x, 1.0, 1.0, 0.0, 1.0)
     with pytest.raises(ValueError, match="regime 0 must have linear-Gaussian dynamics"):

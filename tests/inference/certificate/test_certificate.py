@@ -62,6 +62,7 @@ CASES = [("noisy_logistic", 1e-2)] + [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "tol"), CASES)
 def test_true_error_is_below_every_bound_and_estimate(name, tol):
     _, found, error = filtered(name, tol)
@@ -169,6 +170,7 @@ def test_observing_the_prior_first():
     assert found.sharp.start[0] == pytest.approx(error[0], rel=0.5)
 
 
+@pytest.mark.long
 def test_bad_input_is_named():
     model = learned("noisy_logistic", 1e-2)
     ys = np.full((4, 1), 0.5)

@@ -205,6 +205,7 @@ def test_densities_of_the_closed_route_have_mass_one(routes):
         assert worst(covariance, routes.closed.covariance[t]) < 1e-10
 
 
+@pytest.mark.long
 def test_golden_filter_step():
     """maths.md: anchors (-1, 0, 1), eta = 1, a_pq = b_pq = 1 / (1 + |p - q|), y = 0.3."""
     line = np.asarray([-1.0, 0.0, 1.0])
@@ -313,6 +314,7 @@ def test_closed_fits_sensors_of_one_time_together():
     assert list(closed.seen) == [True, True, True, False, True]
 
 
+@pytest.mark.long
 def test_closed_works_under_vmap_and_jit():
     case = CASES["sine"]
     model = case.closed()
@@ -357,6 +359,7 @@ def test_closed_meets_its_tolerance_on_the_sine_map(tol):
     assert not np.any(post.codes)
 
 
+@pytest.mark.long
 def test_closed_refuses_what_it_cannot_do():
     with pytest.raises(ValueError, match="tol must lie in"):
         psd.learn(linear_line(), 1e-9, engine="closed")

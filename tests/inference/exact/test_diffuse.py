@@ -124,6 +124,7 @@ def distance(got: Law, wanted: list[Law]) -> float:
     return worst
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("prior", "noise"),
     [
@@ -155,6 +156,7 @@ def test_all_digits_stay(name, prior, noise):
     assert max(errors.values()) < 1e-9, errors
 
 
+@pytest.mark.long
 def test_wide_gaps_and_precise_models_go_over_to_roots_by_themselves():
     """Nothing is diffuse at first; an unstable state is not observed for a while."""
     model = system("trend", 1.0, 1e-3) | {"F": np.array([[3.0, 1.0], [0.0, 2.5]])}

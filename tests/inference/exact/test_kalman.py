@@ -73,6 +73,7 @@ def test_the_offset_of_the_data_themselves():
     assert abs(float(post.log_likelihood) - logs.sum()) < 1e-6
 
 
+@pytest.mark.long
 def test_smoother_is_the_law_of_the_whole_series():
     rng = np.random.default_rng(3)
     model = random_model(rng, 3, 2)
@@ -90,6 +91,7 @@ def test_smoother_is_the_law_of_the_whole_series():
     assert smooth.method == "exact"
 
 
+@pytest.mark.long
 def test_a_lag_ends_each_window_early():
     """Row t is row t of the joint law of y_1 ... y_{t+L}; past the end, of the whole series."""
     rng = np.random.default_rng(6)
@@ -122,6 +124,7 @@ def test_a_lag_of_several_gaussians_at_uneven_times():
         assert_close(smooth.density(t)(x), window.density(t)(x))
 
 
+@pytest.mark.long
 def test_times_and_gaps_are_missing_rows():
     rng = np.random.default_rng(4)
     model = random_model(rng, 2, 1)
@@ -140,6 +143,7 @@ def test_times_and_gaps_are_missing_rows():
     ).shape == (2, 3, 2)
 
 
+@pytest.mark.long
 def test_singular_covariances():
     """Dirac rows in Q and P0, and a sensor without noise, as limits of small noises."""
     F = np.array([[1.0, 1.0], [0.0, 1.0]])
@@ -180,6 +184,7 @@ def test_singular_covariances():
         post.density(-1)(np.zeros(2))
 
 
+@pytest.mark.long
 def test_a_sensor_that_repeats_itself_without_noise_is_refused_by_name():
     H = np.array([[1.0, 0.0], [1.0, 0.0]])
     ssm = psd.linear_gaussian(np.eye(2), np.eye(2), H, np.zeros((2, 2)), np.zeros(2), np.eye(2))
@@ -193,6 +198,7 @@ def test_a_sensor_that_repeats_itself_without_noise_is_refused_by_name():
     assert list(np.asarray(post.codes)) == [0, 2]
 
 
+@pytest.mark.long
 def test_gradient_vmap_and_jit():
     rng = np.random.default_rng(8)
     model = random_model(rng, 2, 1)
@@ -213,6 +219,7 @@ def test_gradient_vmap_and_jit():
     assert_close(got, wanted)
 
 
+@pytest.mark.long
 def test_online_steps_forecast_and_residuals():
     rng = np.random.default_rng(9)
     model = random_model(rng, 2, 2)

@@ -36,6 +36,7 @@ def mixed(ys, model, weights, means, covariances):
     return shares, mean, covariance, np.diff(totals, prepend=0.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_mixture_is_a_bank_of_kalman_filters(problem, shared):
     rng, model, ys = problem
@@ -57,6 +58,7 @@ def test_a_mixture_is_a_bank_of_kalman_filters(problem, shared):
     assert learned.report.order == 3
 
 
+@pytest.mark.long
 def test_a_canonical_mixture_is_the_same_prior(problem):
     rng, model, ys = problem
     weights, means = np.array([0.6, 0.4]), rng.normal(size=(2, 2))
@@ -94,6 +96,7 @@ def step_by_step(prior, model, ys):
     return f, log_z
 
 
+@pytest.mark.long
 def test_a_psd_prior_keeps_its_order(problem, interfering):
     rng, model, ys = problem
     prior, post = interfering
@@ -109,6 +112,7 @@ def test_a_psd_prior_keeps_its_order(problem, interfering):
     assert float(np.min(density(10 * rng.normal(size=(500, 2))))) >= 0.0
 
 
+@pytest.mark.long
 def test_quantiles_of_a_psd_posterior(interfering):
     _, post = interfering
     q = post.quantile([0.1, 0.5, 0.9])
@@ -117,6 +121,7 @@ def test_quantiles_of_a_psd_posterior(interfering):
         np.testing.assert_allclose(below, [0.1, 0.5, 0.9], atol=1e-9)
 
 
+@pytest.mark.long
 def test_components_that_interfere_may_differ_in_precision(problem):
     """Against a grid over the first state."""
     rng, model, ys = problem
@@ -152,6 +157,7 @@ def test_damped_kernels_differ_by_their_damping(problem):
         np.testing.assert_allclose(ratio, np.exp(-damping * np.sum(u**2, axis=1)), rtol=1e-12)
 
 
+@pytest.mark.long
 def test_components_that_interfere_with_precisions_of_their_own():
     """Against a dense grid of the prior's values, moved and corrected by formulas."""
     prior = psd.GeneralizedGaussianPSD.from_centers(

@@ -130,6 +130,7 @@ def post(model):
     return psd.run_filter(model, YS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dim", [1, pytest.param(2, marks=SLOW)])
 def test_products_and_slices_are_pointwise(dim):
     rng = np.random.default_rng(dim)
@@ -149,6 +150,7 @@ def test_products_and_slices_are_pointwise(dim):
     )
 
 
+@pytest.mark.long
 def test_projection_finds_the_atoms_a_density_is_made_of():
     rng = np.random.default_rng(0)
     centers = jnp.asarray(np.linspace(-0.8, 0.8, 12)[:, None])
@@ -177,6 +179,7 @@ def square(f: psd.GeneralizedGaussianPSD, w: np.ndarray) -> np.ndarray:
     return np.square(np.exp(logs) @ np.asarray(f.factor)[:, 0])
 
 
+@pytest.mark.slow
 def test_the_filter_of_a_dense_grid(post):
     """Means, densities and likelihoods of all steps, a gap among them."""
     _, Q, G, prior = small_model()
@@ -379,6 +382,7 @@ def linear_model(slope: float, sd: float, dim: int = 1) -> psd.StateSpaceModel:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("dim", "slope", "sd", "reached"),
     [
@@ -410,6 +414,7 @@ def narrow_transition(slope: float, sd: float) -> LearnedTransition:
     return LearnedTransition(kernel(Q, (0,)), MassSeries(jnp.asarray([0.8])), rate)
 
 
+@pytest.mark.long
 def test_the_smoother_gives_narrow_transitions_their_mass():
     learned = narrow_transition(0.7, 0.012)
     z, w = np.polynomial.legendre.leggauss(1500)

@@ -40,6 +40,7 @@ def filtered():
     return psd.run_filter(learned(), YS)
 
 
+@pytest.mark.slow
 def test_a_heading_is_filtered_as_on_a_wrapped_grid():
     num = 360
     x = -PI + 2 * PI * np.arange(num) / num
@@ -59,6 +60,7 @@ def test_a_heading_is_filtered_as_on_a_wrapped_grid():
     np.testing.assert_allclose(post.density(-1)(x[:, None] + 4 * PI), law, atol=1e-6)
 
 
+@pytest.mark.long
 def test_narrow_angles_are_those_of_kalman_without_a_circle():
     line = psd.learn(psd.linear_gaussian(1.0, 0.04, 1.0, 0.09, 2.5, 0.25, b=0.4))
     straight = np.unwrap(np.append(2.5, YS))[1:]
@@ -69,6 +71,7 @@ def test_narrow_angles_are_those_of_kalman_without_a_circle():
     assert np.abs(around(smooth.mean - back.mean)).max() < 1e-6
 
 
+@pytest.mark.long
 def test_intervals_lie_around_the_mean_direction_even_across_the_end():
     post = filtered()
     mean, sd = np.asarray(post.mean), np.sqrt(np.asarray(post.covariance)[:, 0])
@@ -91,6 +94,7 @@ def von_mises(delta, kappa):
     return kappa * jnp.cos(delta) - np.log(2 * PI * i0(kappa))
 
 
+@pytest.mark.long
 def test_von_mises_laws_multiply():
     ssm = psd.StateSpaceModel(
         log_prior=lambda x: von_mises(x[0] - 3.0, 1.5),
@@ -122,6 +126,7 @@ def bearing(origin, **options):
     )
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::psdfilter.ResolutionWarning")  # of mixtures, both alike
 @pytest.mark.parametrize("engine", ["adaptive", pytest.param("mixture", marks=pytest.mark.slow)])
 def test_bearings_across_a_half_turn_are_as_good_as_any(engine):
@@ -137,6 +142,7 @@ def test_bearings_across_a_half_turn_are_as_good_as_any(engine):
     np.testing.assert_allclose(crossing.log_likelihoods, plain.log_likelihoods, atol=atol)
 
 
+@pytest.mark.long
 def test_degrees_are_periods_of_their_own():
     def model(unit, period):
         return psd.additive_gaussian(
@@ -151,6 +157,7 @@ def test_degrees_are_periods_of_their_own():
     np.testing.assert_allclose(radians, np.log(wrapped_normal(2.0 + 2.9, 0.3)), rtol=1e-9)
 
 
+@pytest.mark.long
 def test_a_missing_angle_is_left_out():
     ssm = psd.additive_gaussian(
         lambda u: u, lambda x: jnp.stack([x[0], x[0]]), 0.1, [0.25, 0.04], 0.0, 1.0,

@@ -56,6 +56,7 @@ def joint(result, t):
     return shares[:, None] * np.asarray(each)
 
 
+@pytest.mark.long
 def test_laws_are_those_of_a_dense_grid():
     post, (logs, laws, _) = filtered(), exact()
     h = GRID[1] - GRID[0]
@@ -72,6 +73,7 @@ def test_laws_are_those_of_a_dense_grid():
     assert post.model.report.engine == "lattice"
 
 
+@pytest.mark.long
 def test_the_smoother_is_that_of_a_dense_grid():
     smooth = psd.run_smoother(learned(), YS)
     _, laws, predicted = exact()
@@ -85,6 +87,7 @@ def test_the_smoother_is_that_of_a_dense_grid():
     assert (np.abs(paths.mean(axis=0) - smooth.mean[:, 0]) < 6 * sd / np.sqrt(2000)).all()
 
 
+@pytest.mark.long
 def test_forecasts_of_states_regimes_and_observations():
     ahead = psd.forecast(learned(), filtered(), 2)
     more = np.append(YS, [np.nan, np.nan])
@@ -100,6 +103,7 @@ def test_forecasts_of_states_regimes_and_observations():
     np.testing.assert_allclose(seen.mean[-1, 0], law_y @ y * (y[1] - y[0]), atol=1e-5)
 
 
+@pytest.mark.long
 def test_the_transform_of_an_observation_is_its_level():
     _, _, predicted = exact()
     h, y = GRID[1] - GRID[0], np.linspace(-10, YS[3], 8001)
@@ -121,6 +125,7 @@ def hidden_chain():
 HIDDEN = np.array([0.3, -0.8, 1.4, 0.9, 0.2])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["lattice", "branches"])
 def test_sensors_of_the_regime_alone_make_a_hidden_markov_model(engine):
     model = psd.learn(hidden_chain(), 1e-2, engine=engine)
@@ -134,6 +139,7 @@ def test_sensors_of_the_regime_alone_make_a_hidden_markov_model(engine):
     np.testing.assert_allclose(post.regimes, smoothed, atol=atol)
 
 
+@pytest.mark.long
 def test_switching_that_depends_on_the_state_and_on_inputs():
     def chain(u, inputs):
         leave = jax.nn.sigmoid(u[0] - 1.0 + inputs)
@@ -153,6 +159,7 @@ def test_switching_that_depends_on_the_state_and_on_inputs():
     np.testing.assert_allclose(post.regimes[-1], laws[-1].sum(axis=1) * 0.02, atol=1e-5)
 
 
+@pytest.mark.long
 def test_gaps_and_several_sensors_at_one_time():
     ys, times = YS[[0, 1, 3]], [2, 2, 3]
     post = psd.run_filter(learned(), ys, times=times)
@@ -164,6 +171,7 @@ def test_gaps_and_several_sensors_at_one_time():
     np.testing.assert_allclose(post.regimes[1], two[1][1].sum(axis=1) * 0.02, atol=1e-5)
 
 
+@pytest.mark.long
 def test_walls_cut_the_state_and_what_leaves_lowers_the_likelihood():
     box = psd.Box(-1.0, 2.0)
     parts = [
@@ -220,6 +228,7 @@ def test_what_makes_no_sense_is_refused_with_its_cause(message):
         WRONG[message](level)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["lattice", "branches"])
 def test_one_observation_at_a_time_has_regimes_too(engine):
     model = psd.learn(hidden_chain(), 1e-2, engine=engine)

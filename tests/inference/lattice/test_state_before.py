@@ -70,6 +70,7 @@ def post(model):
     return psd.run_filter(model, YS)
 
 
+@pytest.mark.slow
 def test_filter_and_smoother_are_those_of_the_grid(model, post):
     assert model.engine == "lattice"
     assert float(post.log_likelihood) == pytest.approx(GRID.ll, abs=1e-3)
@@ -151,6 +152,7 @@ def test_noises_that_are_correlated():
         _ = psd.forecast(post.model, post, 1).observations
 
 
+@pytest.mark.long
 def test_what_cannot_be_asked_is_refused_with_its_reason(model):
     with pytest.raises(ValueError, match=r'ys\[0\] has no state before.*first="predict"'):
         psd.run_filter(model, YS, first="observe")

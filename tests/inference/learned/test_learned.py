@@ -133,6 +133,7 @@ def grid(origin):
 every_origin = pytest.mark.parametrize("origin", ORIGINS)
 
 
+@pytest.mark.long
 @every_origin
 def test_the_filter_is_that_of_a_dense_grid(origin):
     post, exact = psd.run_filter(make(origin), YS), grid(origin)
@@ -142,6 +143,7 @@ def test_the_filter_is_that_of_a_dense_grid(origin):
         np.testing.assert_allclose(post.mean[t, 0], exact.w @ (law * exact.x), atol=1e-9)
 
 
+@pytest.mark.long
 @every_origin
 def test_two_engines_agree(origin):
     ys = YS[:3]
@@ -153,11 +155,13 @@ def test_two_engines_agree(origin):
         np.testing.assert_allclose(nodes.density(t)(x), calculus.density(t)(x), atol=1e-8)
 
 
+@pytest.mark.long
 def test_error_functions_alone_agree_where_they_do_not_cancel():
     nodes, closed = (psd.run_filter(make("by hand", engine=e), YS) for e in ("nodes", "closed"))
     np.testing.assert_allclose(nodes.log_likelihoods, closed.log_likelihoods, atol=1e-10)
 
 
+@pytest.mark.long
 def test_error_functions_that_cancel_are_refused_by_name():
     prior, _, G = models("by hand")
     points = np.linspace(-1.0, 1.0, 12)
@@ -173,6 +177,7 @@ def test_error_functions_that_cancel_are_refused_by_name():
         psd.run_filter(made, YS)
 
 
+@pytest.mark.long
 @every_origin
 def test_the_smoother_is_that_of_a_dense_grid(origin):
     smooth, exact = psd.run_smoother(make(origin), YS), grid(origin)
@@ -181,6 +186,7 @@ def test_the_smoother_is_that_of_a_dense_grid(origin):
     np.testing.assert_allclose(smooth.density(1)(exact.x[:, None]), exact.smoothed()[1], atol=1e-8)
 
 
+@pytest.mark.long
 def test_paths_have_the_smoothed_means():
     smooth = psd.run_smoother(make("by hand"), YS)
     paths = np.asarray(smooth.sample(key=KEY, num=4000))
@@ -188,6 +194,7 @@ def test_paths_have_the_smoothed_means():
     assert np.all(np.abs(paths.mean(axis=0)[:, 0] - np.asarray(smooth.mean)[:, 0]) < 6 * spread)
 
 
+@pytest.mark.long
 def test_densities_have_mass_one_to_rounding_and_expand():
     smooth = psd.run_smoother(make("by hand"), YS)
     for f in (smooth.density(2), smooth.filtered.density(1), smooth.filtered.density(2)):
@@ -196,6 +203,7 @@ def test_densities_have_mass_one_to_rounding_and_expand():
         np.testing.assert_allclose(whole([[0.3], [-0.8]]), f([[0.3], [-0.8]]), rtol=1e-10)
 
 
+@pytest.mark.long
 def test_online_steps_are_the_series():
     model = make("by hand")
     post, state = psd.run_filter(model, YS), psd.init(model)
@@ -206,6 +214,7 @@ def test_online_steps_are_the_series():
     np.testing.assert_allclose(state.moments(model)[0], post.mean[-1], atol=1e-12)
 
 
+@pytest.mark.long
 def test_forecasts_and_laws_of_observations():
     model, exact = make("by hand", observation_box=SEEN), grid("by hand")
     post = psd.run_filter(model, YS)
@@ -223,6 +232,7 @@ def test_forecasts_and_laws_of_observations():
     assert float(post.log_predictive) != float(post.log_likelihood)
 
 
+@pytest.mark.long
 def test_certificates_are_of_the_quadrature():
     post = psd.run_filter(make("by hand"), YS)
     assert np.max(post.error_estimates) < 1e-9
@@ -246,6 +256,7 @@ def test_masses_are_reported_and_large_gaps_warned_of():
     assert "mass of Q^(u, .)" in str(model.report)
 
 
+@pytest.mark.long
 def test_kalman_by_conditional_gaussians_on_all_of_space():
     Q, G = psd.conditional_gaussian([[0.9]], [[0.3]]), psd.conditional_gaussian([[1.0]], [[0.5]])
     prior = psd.from_mixture([1.0], [[0.0]], np.ones((1, 1, 1)))
@@ -267,6 +278,7 @@ def test_kalman_by_conditional_gaussians_on_all_of_space():
     np.testing.assert_allclose(again.density(2)([[0.3]]), post.density(2)([[0.3]]), atol=1e-8)
 
 
+@pytest.mark.long
 def test_components_with_free_shapes():
     rng = np.random.default_rng(2)
     lower = np.tril(rng.normal(size=(3, 2, 2))) + 2 * np.eye(2)

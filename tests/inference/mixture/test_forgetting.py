@@ -17,6 +17,7 @@ def kalman(F, Q, H, R, mean, P, ys):
         yield before, mean, P
 
 
+@pytest.mark.long
 def test_a_shift_of_the_prior_is_never_larger_than_what_is_carried():
     # a target of which the position is seen: one step forgets nothing of the velocity, many do
     F, Q = np.array([[1.0, 0.5], [0.0, 1.0]]), np.diag([0.01, 0.05])

@@ -22,6 +22,7 @@ def linear(model):
     )  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("dim", "order"), [(1, 1), *(pytest.param(n, None, marks=SLOW) for n in (1, 2, 4, 6))]
 )
@@ -210,6 +211,7 @@ def test_the_likelihood_has_a_gradient(bent):
     assert abs(float(slope - difference)) < 1e-4 * abs(float(slope)) + 1e-6
 
 
+@pytest.mark.long
 def test_the_engine_follows_from_the_noise():
     def build(sd, **more):
         return psd.additive_gaussian(

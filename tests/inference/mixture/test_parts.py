@@ -65,6 +65,7 @@ def test_small_factors_are_those_of_lapack(dim):
     np.testing.assert_allclose(backward_solve(chol, b), np.linalg.solve(chol.T, b), atol=1e-11)
 
 
+@pytest.mark.long
 def test_a_singular_matrix_has_a_factor():
     rng = np.random.default_rng(0)
     root = rng.normal(size=(4, 2))
@@ -158,6 +159,7 @@ def mixture_of(rng, size, dim):
     )
 
 
+@pytest.mark.long
 def test_splits_and_merges_preserve_the_moments():
     size = 12
     mixture = mixture_of(np.random.default_rng(2), size, 2)

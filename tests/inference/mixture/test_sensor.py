@@ -35,6 +35,7 @@ def build(model: dict, **keywords) -> psd.StateSpaceModel:
     )  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_quadratic_likelihood_is_used_exactly():
     """One Kalman update for each component, however stiff; nothing asks to be split."""
     rng = np.random.default_rng(0)
@@ -73,6 +74,7 @@ def test_options_are_checked(keywords, message):
         psd.learn(build(model), engine=psd.engines.Mixture(**keywords))
 
 
+@pytest.mark.long
 def test_which_engine_and_why():
     model = random_model(np.random.default_rng(0), 3, 1)
     report = str(psd.learn(build(model), 1e-2).report)

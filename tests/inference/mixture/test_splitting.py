@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from psdfilter._inference.gaussian.mixture import Mixture, moments
 from psdfilter._inference.mixture.compress import merge, pruned
@@ -37,6 +38,7 @@ def test_splits_of_a_normal_are_near_it_and_keep_its_variance():
 jit_moments = jax.jit(moments)
 
 
+@pytest.mark.long
 def test_splitting_keeps_mass_mean_and_covariance():
     mixture = random_mixture(0, 4, 2)
     rng = np.random.default_rng(1)
@@ -65,6 +67,7 @@ def test_splits_are_granted_by_score_until_places_run_out():
 merge_to_eight = jax.jit(lambda m: merge(m, 8, np.eye(3)[:, :1]))
 
 
+@pytest.mark.long
 def test_merging_keeps_mass_mean_and_covariance():
     mixture = random_mixture(2, 30, 3)
     small = merge_to_eight(mixture)
@@ -75,6 +78,7 @@ def test_merging_keeps_mass_mean_and_covariance():
     assert float(small.loss) > 0.01
 
 
+@pytest.mark.long
 def test_merging_what_fits_changes_nothing():
     mixture = random_mixture(3, 30, 3)
     few = jnp.where(jnp.arange(30) < 8, mixture.log_weights, -jnp.inf)

@@ -13,6 +13,7 @@ from psdfilter._inference.series import as_series
 LAYOUT = (((0,), (0,)),), (5,)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("row", ["usual", "no transition", "impossible"])
 def test_the_reverse_pass_is_the_derivative_of_the_recursion(row):
     rng = np.random.default_rng(2)
@@ -39,6 +40,7 @@ def test_the_reverse_pass_is_the_derivative_of_the_recursion(row):
         np.testing.assert_allclose(ours, expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.long
 def test_checkpoints_change_neither_value_nor_gradient():
     system = psd.systems.stochastic_volatility
     theta = jnp.asarray([-0.9, 0.93, 0.25])

@@ -53,6 +53,7 @@ def sensors():
     return model, psd.run_filter(model, ys), ys
 
 
+@pytest.mark.slow
 def test_joint_and_each_agree(sine):
     _, joint, each, ys = sine
     truth = systems.sine_map.reference(ys)
@@ -91,6 +92,7 @@ def test_joint_meets_the_tolerance(name, tol):
     assert not np.any(joint.codes)
 
 
+@pytest.mark.long
 def test_the_corrected_predictive_integrates_to_one(sine):
     """Z_t / D_t as a function of y_t, by quadrature over F: a filter run for each y."""
     model, post, _, ys = sine
@@ -139,6 +141,7 @@ def dense_recursion(ys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.array(means), np.array(logs)
 
 
+@pytest.mark.long
 def test_gaps_are_integrated_out_in_closed_form(sensors):
     _, post, ys = sensors
     means, logs = dense_recursion(ys)
@@ -147,6 +150,7 @@ def test_gaps_are_integrated_out_in_closed_form(sensors):
     np.testing.assert_allclose(post.seen, [True, True, True, False, True])
 
 
+@pytest.mark.long
 def test_a_marginal_over_a_gap_equals_quadrature_of_the_learned_model(sensors):
     """int G^(x, y) dy_0 over the box by Gauss-Legendre, to rounding."""
     model, _, _ = sensors
@@ -248,6 +252,7 @@ def test_a_joint_model_has_a_certificate(sine):
     assert np.all(np.asarray(gaps) <= post.certificate.bound + 1e-12)
 
 
+@pytest.mark.long
 def test_what_a_joint_model_cannot_do_is_named(sine):
     model, _, each, _ = sine
     ssm = model.filled.ssm

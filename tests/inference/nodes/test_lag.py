@@ -36,6 +36,7 @@ def gap_to_windows(model, ys, lag: int, post, rows=None, **more) -> float:
     return float(jnp.max(jnp.stack(gaps)))
 
 
+@pytest.mark.long
 def test_every_row_is_the_smoother_of_its_window(sine):
     model, ys, post = sine
     assert gap_to_windows(model, ys, 2, post, rows=(3, 7)) <= 1e-10
@@ -53,6 +54,7 @@ def test_densities_and_quantiles_of_a_window(sine):
     np.testing.assert_allclose(np.asarray(post.pair_law(3)) @ w, at_nodes(post)[3], atol=1e-10)
 
 
+@pytest.mark.slow
 def test_a_lag_past_the_end_is_the_full_smoother(sine):
     model, ys, _ = sine
     post, whole = psd.run_smoother(model, ys, lag=20), psd.run_smoother(model, ys)
@@ -60,6 +62,7 @@ def test_a_lag_past_the_end_is_the_full_smoother(sine):
     np.testing.assert_allclose(at_nodes(post), at_nodes(whole), atol=1e-10)
 
 
+@pytest.mark.long
 def test_segments_and_summaries_change_nothing(sine, monkeypatch):
     model, ys, post = sine
     monkeypatch.setattr(lagged, "_segment_steps", lambda model, num, lag: 4)
@@ -108,6 +111,7 @@ def test_memory_does_not_grow_with_the_length(sine):
     assert largest[1] <= 1.1 * largest[0]
 
 
+@pytest.mark.long
 def test_smoothers_jump_over_gaps_as_over_missing_rows(sine):
     """Q to a power, in a time-varying model as well: rows of NaN are the oracle."""
     model, ys, _ = sine

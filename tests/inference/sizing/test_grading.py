@@ -85,6 +85,7 @@ def kalman(ys):
     return np.array(means)
 
 
+@pytest.mark.long
 def test_every_step_has_its_own_transition(drifting):
     ys = np.random.default_rng(0).normal(size=12)
     post = psd.run_filter(drifting, ys)
@@ -93,6 +94,7 @@ def test_every_step_has_its_own_transition(drifting):
     np.testing.assert_allclose(again.mean[:, 0], kalman(ys[::-1]), atol=1e-4)
 
 
+@pytest.mark.long
 def test_gaps_in_time_pass_through_the_transitions_between(drifting):
     ys = np.array([0.3, np.nan, np.nan, -0.4, np.nan, 0.9])
     seen = ~np.isnan(ys)
