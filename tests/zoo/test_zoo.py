@@ -67,10 +67,14 @@ def log_transition_again(case, u, x, t):
     return np.array(out) - np.log(abs(np.linalg.det(frame)))
 
 
-def with_time(fn, t):
+def of_points(fn):
+    """fn of rows of points and one time, in one program."""
     from psdfilter._statespace.model import call
 
-    return lambda *args: call(fn, *args, t=t)
+    def one(points, rest, t):
+        return jnp.reshape(call(fn, *points, *rest, t=t), ())
+
+    return jax.jit(jax.vmap(one, (0, None, None)))
 
 
 def gap(ours, again):
@@ -86,25 +90,19 @@ def disagreement(case):
     ssm, truth = case.build(), case.truth
     u = points_of(case, rng, 40)
     x = u + (points_of(case, rng, 40) - u) * rng.uniform(0, 0.3, size=(40, 1))
+    transition, observation = of_points(ssm.log_transition), of_points(ssm.log_observation)
     for t in (1, 30):
-        fn = with_time(ssm.log_transition, t)
-        ours = jax.vmap(lambda a, b, fn=fn: jnp.reshape(fn(a, b), ()))(
-            jnp.asarray(u), jnp.asarray(x)
-        )
-        gaps.append(gap(ours, log_transition_again(case, u, x, t)))
+        gaps.append(gap(transition((u, x), (), t), log_transition_again(case, u, x, t)))
     ys, times = rows(case.data())
     state = x[:, 0] if case.dim == 1 else x
     for y, t in list(zip(ys, times, strict=True))[:40]:
         if np.isnan(y).all():
             continue
-        fn = with_time(ssm.log_observation, int(t))
-        ours = jax.vmap(lambda a, fn=fn, y=y: jnp.reshape(fn(a, jnp.asarray(y)), ()))(
-            jnp.asarray(x)
-        )
+        ours = observation((x,), (y,), int(t))
         gaps.append(gap(ours, truth.log_observation(state, y, int(t))))
     if case.dim == 1 and truth.start is not None:
         return np.max(gaps), 0.0
-    ours = np.asarray(jax.vmap(lambda a: jnp.reshape(ssm.log_prior(a), ()))(jnp.asarray(x)))
+    ours = np.asarray(jax.jit(jax.vmap(lambda a: jnp.reshape(ssm.log_prior(a), ())))(x))
     again = truth.log_prior(state)
     finite = np.isfinite(again)
     if (np.isfinite(ours) != finite).any():

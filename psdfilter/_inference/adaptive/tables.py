@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Sizes that arrays are filled up to, in nodes: few, so that few programs are compiled.
 _OLD_SIZES = tuple(PANEL * k for k in (16, 64, 256))
-_NEW_SIZES = tuple(PANEL * k for k in (16, 64))
+_NEW_SIZES = tuple(PANEL * k for k in (4, 16, 64))
 _PAIR_SIZES = (2**12, 2**15)
 
 
