@@ -35,13 +35,13 @@ from ._inference.forecast import forecast as forecast
 from ._inference.given.learned import learned as learned
 from ._inference.learn import learn as learn
 from ._inference.many import PosteriorBatch as PosteriorBatch
+from ._inference.observations import Observations as Observations
 from ._inference.online import FilterState as FilterState
 from ._inference.online import init as init
 from ._inference.online import predict as predict
 from ._inference.online import update as update
 from ._inference.online_filter import OnlineFilter as OnlineFilter
 from ._inference.posterior import Forecast as Forecast
-from ._inference.posterior import Observations as Observations
 from ._inference.posterior import Posterior as Posterior
 from ._inference.posterior import Smoothed as Smoothed
 from ._inference.report import Report as Report

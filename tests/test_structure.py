@@ -41,6 +41,7 @@ FLOORS = [
         "branches",
     ],
     ["registry"],
+    ["observations"],
     ["batch", "posterior", "learn"],
     ["many"],
     ["run", "online", "forecast"],

@@ -16,7 +16,8 @@ from .batch import Part, in_rows, judge
 from .certificate.certificate import Certificate
 from .laws import central_levels, checked_index
 from .model import AbstractModel
-from .posterior import Observations, Posterior
+from .observations import Observations
+from .posterior import Posterior
 from .registry import as_model
 
 if TYPE_CHECKING:

@@ -19,72 +19,14 @@ from .ability import Ability
 from .certificate.certificate import Certificate
 from .laws import AbstractLaws, checked_index
 from .model import AbstractModel
+from .observations import Observations, observations_of
 from .registry import engine_of, require
-from .result import AbstractGiven, AbstractResult
+from .result import STATIC, AbstractGiven, AbstractResult
 from .series import Series
 from .times import shown_times
 from .trace import Moments, Trace
 
-# Fields that belong to the structure of a pytree, and are no leaves.
-_STATIC = {"static": True}
-
 _NO_LAWS = 'this needs the densities: filter with keep="densities" instead of "summaries"'
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True, eq=False, repr=False)
-class Observations(AbstractGiven):
-    """Laws of y at K times.
-
-    Attributes:
-        leak: mass of y outside of where it is said to live, (K,).
-    """
-
-    summary: Moments
-    given: AbstractLaws
-    leak: Float[Array, " k"]
-    at: Int[Array, " k"]
-    called: Labels | None = field(default=None, metadata=_STATIC)
-
-    @property
-    def labels(self) -> Labels | None:
-        """What a data frame called rows and columns."""
-        return self.called
-
-    @property
-    def given_names(self) -> tuple[str, ...]:
-        """Those of the columns that were observed."""
-        dim = self.mean.shape[1]
-        if self.labels is None or self.labels.columns is None or len(self.labels.columns) != dim:
-            return tuple(f"y{i}" for i in range(dim))
-        return self.labels.columns
-
-    @property
-    def row_facts(self) -> dict[str, np.ndarray]:
-        """The mass that is not where y is said to live."""
-        return {"leak": np.asarray(self.leak)}
-
-    @property
-    def times(self) -> Array:
-        """When."""
-        return self.at
-
-    @property
-    def facts(self) -> dict[str, float | str]:
-        """The mass that is not where y is said to live."""
-        return {"largest_leak": float(jnp.max(self.leak))}
-
-
-def _observations(
-    model: AbstractModel,
-    laws: AbstractLaws,
-    steps: Int[Array, " t"],
-    rows: Inputs,
-    labels: Labels | None,
-) -> Observations:
-    require(model, Ability.OBSERVED_LAWS)
-    seen = model.observed(laws, steps, rows)
-    return Observations(Moments(seen.mean, seen.covariance), seen, seen.leak, steps, labels)
 
 
 @jax.tree_util.register_dataclass
@@ -95,8 +37,8 @@ class Posterior(AbstractResult):
     model: AbstractModel
     series: Series
     trace: Trace
-    called: Labels | None = field(default=None, metadata=_STATIC)
-    origin: str | None = field(default=None, metadata=_STATIC)  # the first of dates
+    called: Labels | None = field(default=None, metadata=STATIC)
+    origin: str | None = field(default=None, metadata=STATIC)  # the first of dates
 
     @property
     def labels(self) -> Labels | None:
@@ -195,7 +137,7 @@ class Posterior(AbstractResult):
         require(self.model, Ability.OBSERVED_LAWS)
         laws = self.model.predicted(self.series, self._kept())
         series = self.series
-        return _observations(self.model, laws, series.steps, series.rows, self.labels)
+        return observations_of(self.model, laws, series.steps, series.rows, self.labels)
 
     def observation_density(self, t: int) -> AbstractDensity:
         """p(y_t | y before t), a `GaussianPSD` in y; for a joint model of (x, y)."""
@@ -268,8 +210,8 @@ class Smoothed(AbstractResult):
     filtered: Posterior
     summary: Moments
     given: AbstractLaws | None
-    method: str = field(metadata=_STATIC)
-    lag: int | None = field(default=None, metadata=_STATIC)
+    method: str = field(metadata=STATIC)
+    lag: int | None = field(default=None, metadata=STATIC)
 
     def moments(self) -> Moments:
         """As they were given."""
@@ -368,8 +310,8 @@ class Forecast(AbstractGiven):
     rows: Inputs
     log_kept: Float[Array, " k"]
     codes: Int[Array, " k"]
-    called: Labels | None = field(default=None, metadata=_STATIC)
-    origin: str | None = field(default=None, metadata=_STATIC)  # the first of dates
+    called: Labels | None = field(default=None, metadata=STATIC)
+    origin: str | None = field(default=None, metadata=STATIC)  # the first of dates
 
     @property
     def labels(self) -> Labels | None:
@@ -403,7 +345,7 @@ class Forecast(AbstractGiven):
     @property
     def observations(self) -> Observations:
         """The laws of y at the same times."""
-        return _observations(self.model, self.laws, self.steps, self.rows, self.labels)
+        return observations_of(self.model, self.laws, self.steps, self.rows, self.labels)
 
     @property
     def facts(self) -> dict[str, float | str]:

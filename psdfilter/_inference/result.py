@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     import polars
     import xarray
 
+# Fields that belong to the structure of a pytree, and are no leaves.
+STATIC = {"static": True}
 # Of tables, unless others are wanted.
 LEVELS = (0.05, 0.5, 0.95)
 

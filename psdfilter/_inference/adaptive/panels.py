@@ -13,7 +13,8 @@ import numpy as np
 from .rules import PANEL, embedded_error, end_rows, margin_errors, patterson
 from .tables import Idle
 
-# log f at points (m,), and companions (k, m) that are kept with it.
+# log f at points (m,), and companions (4, m) that are kept with it: sums by two coarser rules, and
+# errors, inherited and of what may be missing, all relative to f.
 Field = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 # An interval where a law must be right relative to itself, however little mass is there: an
@@ -253,7 +254,9 @@ def _idle(cells: list[_Cells], log_total: float) -> Idle:
     """Nodes of panels that were dropped, the widest of them: together they cover the most."""
     if not cells or not np.isfinite(log_total):
         return Idle(np.zeros(0), np.zeros(0))
-    lower, upper, logs = (np.concatenate([part[i] for part in cells]) for i in range(3))
+    lower, upper, logs, extras = (np.concatenate([part[i] for part in cells]) for i in range(4))
+    # What was dropped may itself rest on what was dropped before: the last two companions say.
+    logs = logs + np.log1p(np.sum(np.abs(extras[:, 2:]), axis=1))
     widest = np.argsort(lower - upper, kind="stable")[:_MOST_IDLE]
     lower, upper, logs = lower[widest], upper[widest], logs[widest]
     half = 0.5 * (upper - lower)

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.polynomial.legendre import legvander
 
+from ..._checks import is_concrete
 from ..._gaussian.quadrature import legendre_rule
 from ..._gaussian.spectrum import legendre_transform
 
@@ -120,10 +121,27 @@ def finer_rule(nodes, weights, finer: int):
     """The rule of the same grading with another number of nodes.
 
     u(s) is the polynomial through the nodes, and the weights are those of its slope: whatever the
-    grading was, and for traced nodes as well.
+    grading was, and for traced nodes as well. A polynomial through few nodes of a rough grading
+    goes back and forth, and its weights are negative somewhere: cubics that rise with the nodes
+    take its place.
     """
     num = nodes.shape[0]
     if finer == num:
         return nodes, weights
     values, slopes = _change_of_rule(num, finer)
-    return values @ nodes, legendre_rule(finer)[1] * (slopes @ nodes)
+    u, slope = values @ nodes, slopes @ nodes
+    if is_concrete(slope) and not bool(np.all(np.asarray(slope) > 0)):
+        u, slope = _rising(np.asarray(nodes), finer)
+    return u, legendre_rule(finer)[1] * slope
+
+
+def _rising(
+    nodes: Float[np.ndarray, " n"], finer: int
+) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
+    """u and its slope at `finer` nodes, by monotone cubics through the nodes and both ends."""
+    from scipy.interpolate import PchipInterpolator  # rarely needed, and slow to import
+
+    s = np.concatenate([[-1.0], legendre_rule(len(nodes))[0], [1.0]])
+    through = PchipInterpolator(s, np.concatenate([[-1.0], nodes, [1.0]]))
+    at = legendre_rule(finer)[0]
+    return through(at), through.derivative()(at)

@@ -40,6 +40,18 @@ def test_a_finer_rule_of_the_same_grading():
     assert finer_rule(nodes, weights, 60)[0] is nodes
 
 
+@pytest.mark.parametrize("finer", [45, 80, 1000])
+def test_weights_of_a_rough_grading_stay_positive(finer):
+    # Forty nodes for eight narrow places: the polynomial through them turns back, and normalisers
+    # by weights of both signs were no numbers.
+    widths = np.where(np.arange(256) % 32 < 2, 0.01, 0.3)
+    nodes, weights = Grading(widths).rule(40)
+    fine, fine_weights = finer_rule(nodes, weights, finer)
+    assert np.all(np.diff(fine) > 0)
+    assert fine_weights.min() > 0
+    assert abs(fine_weights.sum() - 2) < 0.05
+
+
 @pytest.mark.parametrize("tol", [1e-3, 1e-8])
 def test_banded_equations_fit_like_a_singular_value_decomposition(tol):
     spread = spread_for(tol)
