@@ -22,7 +22,7 @@ def draw(numbers, path):
     import matplotlib.pyplot as plt
 
     plt.rcParams.update({"font.size": 9.0, "axes.edgecolor": INK, "text.color": INK})
-    figure, panels = plt.subplots(2, 3, figsize=(13.2, 8.0), layout="constrained")
+    figure, panels = plt.subplots(2, 3, figsize=(13.2, 10.0), layout="constrained")
     families = [numbers[name] for name in COLORS if name in numbers]
     costs = ("step", "bytes", "learning")
     titles = ("seconds of a step", "bytes of the filter", "seconds of learning")
@@ -33,7 +33,10 @@ def draw(numbers, path):
         panel.set(xscale="log", yscale="log", title=title, xlabel="total variation to the truth")
         panel.invert_xaxis()
         panel.grid(alpha=0.25)
-        panel.legend(fontsize=7, frameon=False, title="cost ~ TV^−r, r with 95 %", title_fontsize=7)
+        panel.legend(
+            loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, fontsize=7, frameon=False,
+            title="cost ~ TV^−r, r with 95 %", title_fontsize=7,
+        )  # fmt: skip
     draw_robustness(panels[1, 0], numbers.get("robustness"))
     draw_forgetting(panels[1, 1], numbers.get("forgetting"))
     draw_schedule(panels[1, 2], numbers.get("schedule"))
@@ -111,6 +114,9 @@ def draw_schedule(panel, found):
         for r in rows:
             panel.annotate(f"{r['M']}", (r["epsilon"], r["sup"]), fontsize=6, color=INK)
     panel.set(title="Algorithm 1 on the theorem's schedule (M beside)", xlabel="ε")
+    every = sorted({r["epsilon"] for r in found})
+    panel.set_xticks(every, [f"{eps:g}" for eps in every])
+    panel.set_xticks([], minor=True)
     panel.invert_xaxis()
     panel.legend(fontsize=7, frameon=False)
     panel.grid(alpha=0.25)

@@ -302,6 +302,13 @@ def python(code, **environment):
     return done.stdout.splitlines()[-1]
 
 
+TYPER = """
+import time
+start = time.process_time()
+import typer, rich.console
+print(time.process_time() - start)
+"""
+
 HELP = """
 import json, sys, time
 start = time.process_time()
@@ -318,13 +325,17 @@ print(json.dumps([time.process_time() - start, "jax" in sys.modules, "numpy" in 
 @pytest.mark.long
 @pytest.mark.parametrize("words", [["--help"], ["filter", "--help"], ["--version"]])
 def test_help_is_quick_and_knows_no_jax(words):
-    tries = []
-    while len(tries) < 3 and min(tries, default=np.inf) >= 0.3:  # a busy machine is slower
+    ours, bare = [], []
+    for _ in range(3):
         seconds, knows_jax, knows_numpy = json.loads(python(HELP.format(words=words)))
         assert not knows_jax
         assert not knows_numpy
-        tries.append(seconds)
-    assert min(tries) < 0.3
+        ours.append(seconds)
+        bare.append(float(python(TYPER)))
+        if seconds < 0.3:
+            break
+    # Under 0.3 s, or no more than twice what Typer alone takes on a machine that is slow or busy.
+    assert min(ours) < max(0.3, 2 * min(bare))
 
 
 def test_bad_data_are_refused_before_jax_is_loaded(tmp_path):

@@ -60,7 +60,7 @@ def fit_of_marginals(f, box, points):
     return p_value, np.max(errors)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "dim"),
     [("bimodal", 1), slow("scattered", 1), slow("boundary", 1)]

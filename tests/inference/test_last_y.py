@@ -56,7 +56,7 @@ def test_leverage_in_the_filter_and_online():
     assert float(state.log_likelihood) == pytest.approx(ll, abs=1e-4)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_forecast_simulates_what_nobody_has_seen_and_says_so():
     model, (x, h, p, _) = psd.learn(leverage(), 1e-3), grid()
     ahead = psd.forecast(model, psd.run_filter(model, YS, first="observe"), 3)

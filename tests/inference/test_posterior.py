@@ -78,7 +78,7 @@ def backward(ys, reference):
     return np.array(out[::-1])
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_smoothing_equals_forward_backward_on_the_reference(sine):
     model, ys, reference = sine
     smooth = psd.run_smoother(model, ys)

@@ -112,7 +112,7 @@ def decaying():
     )
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_densities_that_take_dt_follow_irregular_times():
     times, ys = np.array([0.1, 0.5, 1.7, 1.8, 4.0]), np.array([0.3, -0.2, 1.0, 0.8, 0.0])
     post = psd.run_filter(psd.learn(decaying(), 1e-4), ys, times=times)

@@ -29,7 +29,7 @@ def test_local_level_is_that_of_statsmodels():
     assert fitted.aic == pytest.approx(fitted.fitted.aic)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_robust_levels_shrug_at_outliers():
     y = LEVEL.copy()
     y[30] += 20

@@ -69,7 +69,7 @@ def oracle(series):
     return best, hessian
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_optimum_is_that_of_another_optimiser(fitted, oracle):
     best, _ = oracle
     assert fitted.converged

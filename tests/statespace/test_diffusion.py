@@ -24,7 +24,7 @@ def kalman(transition, ys, noise, mean, P):
     return ll, mean, P
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_ornstein_uhlenbeck_is_exact_whatever_the_step():
     ys = [0.5, 0.2, -0.3]
 

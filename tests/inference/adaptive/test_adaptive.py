@@ -55,7 +55,7 @@ def _silent_steps(name, tol):
     return np.flatnonzero((tv > 3 * tol + 0.5 * own) & (trace.codes == 0))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 def test_right_or_loud(name):
     assert len(_silent_steps(name, 1e-3)) == 0

@@ -96,7 +96,7 @@ def step_by_step(prior, model, ys):
     return f, log_z
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_psd_prior_keeps_its_order(problem, interfering):
     rng, model, ys = problem
     prior, post = interfering
@@ -157,7 +157,7 @@ def test_damped_kernels_differ_by_their_damping(problem):
         np.testing.assert_allclose(ratio, np.exp(-damping * np.sum(u**2, axis=1)), rtol=1e-12)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_components_that_interfere_with_precisions_of_their_own():
     """Against a dense grid of the prior's values, moved and corrected by formulas."""
     prior = psd.GeneralizedGaussianPSD.from_centers(

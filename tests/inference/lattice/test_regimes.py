@@ -73,7 +73,7 @@ def test_laws_are_those_of_a_dense_grid():
     assert post.model.report.engine == "lattice"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_smoother_is_that_of_a_dense_grid():
     smooth = psd.run_smoother(learned(), YS)
     _, laws, predicted = exact()
@@ -159,7 +159,7 @@ def test_switching_that_depends_on_the_state_and_on_inputs():
     np.testing.assert_allclose(post.regimes[-1], laws[-1].sum(axis=1) * 0.02, atol=1e-5)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_gaps_and_several_sensors_at_one_time():
     ys, times = YS[[0, 1, 3]], [2, 2, 3]
     post = psd.run_filter(learned(), ys, times=times)
@@ -171,7 +171,7 @@ def test_gaps_and_several_sensors_at_one_time():
     np.testing.assert_allclose(post.regimes[1], two[1][1].sum(axis=1) * 0.02, atol=1e-5)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_walls_cut_the_state_and_what_leaves_lowers_the_likelihood():
     box = psd.Box(-1.0, 2.0)
     parts = [

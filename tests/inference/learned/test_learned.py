@@ -133,7 +133,7 @@ def grid(origin):
 every_origin = pytest.mark.parametrize("origin", ORIGINS)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @every_origin
 def test_the_filter_is_that_of_a_dense_grid(origin):
     post, exact = psd.run_filter(make(origin), YS), grid(origin)
@@ -186,7 +186,7 @@ def test_the_smoother_is_that_of_a_dense_grid(origin):
     np.testing.assert_allclose(smooth.density(1)(exact.x[:, None]), exact.smoothed()[1], atol=1e-8)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_paths_have_the_smoothed_means():
     smooth = psd.run_smoother(make("by hand"), YS)
     paths = np.asarray(smooth.sample(key=KEY, num=4000))

@@ -40,7 +40,7 @@ def test_the_reverse_pass_is_the_derivative_of_the_recursion(row):
         np.testing.assert_allclose(ours, expected, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_checkpoints_change_neither_value_nor_gradient():
     system = psd.systems.stochastic_volatility
     theta = jnp.asarray([-0.9, 0.93, 0.25])

@@ -36,7 +36,7 @@ def gap_to_windows(model, ys, lag: int, post, rows=None, **more) -> float:
     return float(jnp.max(jnp.stack(gaps)))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_every_row_is_the_smoother_of_its_window(sine):
     model, ys, post = sine
     assert gap_to_windows(model, ys, 2, post, rows=(3, 7)) <= 1e-10

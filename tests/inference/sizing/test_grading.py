@@ -97,7 +97,7 @@ def kalman(ys):
     return np.array(means)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_every_step_has_its_own_transition(drifting):
     ys = np.random.default_rng(0).normal(size=12)
     post = psd.run_filter(drifting, ys)
