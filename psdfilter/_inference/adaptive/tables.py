@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 
 from ..._statespace.functions import Inputs, call
 from ..._statespace.model import StateSpaceModel
+from . import tiles
 from .rules import PANEL, embedded_error, end_rows, margin_errors, no_nan, patterson
 from .values import Parts, parts_of
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 # Sizes that arrays are filled up to, in nodes: few, so that few programs are compiled.
 _OLD_SIZES = tuple(PANEL * k for k in (16, 64, 256))
 _NEW_SIZES = tuple(PANEL * k for k in (4, 16, 64))
-_PAIR_SIZES = (2**12, 2**15)
 
 
 class Idle(NamedTuple):
@@ -118,29 +118,6 @@ def shares_of(
 
 
 @partial(jax.jit, static_argnames="static")
-def _push(dynamic, static, old, x, at):
-    # One program for all sources: nodes without panels are taken for panels that nobody asks for.
-    u, log_v, ratios, ends = old
-    shares, log_p = shares_of(_combine(dynamic, static).log_q(u, x, *at), log_v)
-    companions = ratios @ shares
-    levels = jnp.concatenate([jnp.ones((1, u.size)), ratios[:2], ends]).reshape(5, -1, PANEL)
-    groups = shares.reshape(-1, PANEL, x.size)
-    return log_p, companions, jnp.einsum("lkp,kpm->lkm", levels, groups)
-
-
-@partial(jax.jit, static_argnames="static")
-def _pull(dynamic, static, old, new, at):
-    (u, log_v), (x, omega) = old, new
-    return shares_of(_combine(dynamic, static).log_q(u, x, *at), log_v)[0] @ omega
-
-
-@partial(jax.jit, static_argnames="static")
-def _log_q_pairs(dynamic, static, u, x, t, row):
-    parts = _combine(dynamic, static)
-    return jax.vmap(lambda a, b: parts.log_q(a[None], b[None], t, row)[0, 0])(u, x)
-
-
-@partial(jax.jit, static_argnames="static")
 def _log_prior(dynamic, static, x):
     return _combine(dynamic, static).log_p0(x)
 
@@ -160,15 +137,6 @@ def _means(dynamic, static, u, t, row):
     return _combine(dynamic, static).means(u, t, row)
 
 
-def _size(num: int, sizes: tuple[int, ...]) -> int:
-    return next((size for size in sizes if size >= num), -(-num // sizes[-1]) * sizes[-1])
-
-
-def _filled(array: np.ndarray, size: int, value: float) -> np.ndarray:
-    pad = [(0, 0)] * (array.ndim - 1) + [(0, size - array.shape[-1])]
-    return np.pad(array, pad, constant_values=value)
-
-
 class CompiledValues:
     """Values of a JAX model."""
 
@@ -176,40 +144,23 @@ class CompiledValues:
         self.parts = parts_of(ssm)
         self.dynamic, self.static = eqx.partition(self.parts, eqx.is_array)
 
+    @property
+    def _both(self) -> tuple[Parts, Parts]:
+        return self.dynamic, self.static
+
     def push(self, source: Source, x: np.ndarray) -> Sums:
-        old, panels = self._old(source), source.smooth is not None
-        outs = [
-            _push(self.dynamic, self.static, old, block, (source.t, source.row))
-            for block in self._blocks(x)
-        ]
-        log_p = np.concatenate([np.asarray(o[0]) for o in outs])[: len(x)]
-        companions = np.concatenate([np.asarray(o[1]) for o in outs], axis=1)[:, : len(x)]
-        num = len(source.nodes) // PANEL if panels else 0
-        shares = np.zeros((5, 0, len(x)))
-        if panels:
-            shares = np.concatenate([np.asarray(o[2]) for o in outs], axis=2)[:, :num, : len(x)]
-        return Sums(log_p, companions, shares[:3], _panel_errors(source, shares))
+        num = 0 if source.smooth is None else len(source.nodes) // PANEL
+        found = tiles.push(self._both, _tiled(source), x, (source.t, source.row), num)
+        shares = found.shares
+        errors = _panel_errors(source, shares)
+        return Sums(found.log_p, found.totals[[1, 2, 5, 6]], shares[:3], errors)
 
     def pull(self, source: Source, x: np.ndarray, omega: np.ndarray) -> np.ndarray:
-        u, log_v, *_ = self._old(source)
-        total, start = np.zeros(len(u)), 0
-        for block in self._blocks(x):
-            part = omega[start : start + len(block)]
-            part = _filled(part, len(block), 0.0)
-            start += len(block)
-            total += np.asarray(
-                _pull(self.dynamic, self.static, (u, log_v), (block, part), (source.t, source.row))
-            )
-        return total[: len(source.nodes)]
+        out = tiles.pull(self._both, _tiled(source), x, omega, (source.t, source.row))
+        return out[: len(source.nodes)]
 
     def log_q_pairs(self, u: np.ndarray, x: np.ndarray, t: int, row: Inputs) -> np.ndarray:
-        size, outs = _PAIR_SIZES[-1], []
-        for k in range(0, len(u), size):
-            old, new = u[k : k + size], x[k : k + size]
-            full = _size(len(old), _PAIR_SIZES)
-            old, new = _filled(old, full, old[-1]), _filled(new, full, new[-1])
-            outs.append(np.asarray(_log_q_pairs(self.dynamic, self.static, old, new, t, row)))
-        return no_nan(np.concatenate(outs)[: len(u)])
+        return no_nan(tiles.log_q_pairs(self._both, u, x, (t, row)))
 
     def log_prior(self, x: np.ndarray) -> np.ndarray:
         return self._each(lambda block: _log_prior(self.dynamic, self.static, block), x)
@@ -221,7 +172,7 @@ class CompiledValues:
         )
 
     def log_q(self, u: np.ndarray, x: np.ndarray, t: int, row: Inputs) -> np.ndarray:
-        old = _filled(u, _size(len(u), _OLD_SIZES), u[-1])
+        old = tiles.filled(u, tiles.room(len(u), _OLD_SIZES), u[-1])
         outs = [
             np.asarray(_log_q(self.dynamic, self.static, old, block, t, row))
             for block in self._blocks(x)
@@ -231,7 +182,8 @@ class CompiledValues:
     def means(self, source: Source) -> np.ndarray | None:
         if self.dynamic.moved is None:
             return None
-        u = self._old(source)[0]
+        nodes = source.nodes
+        u = tiles.filled(nodes, tiles.room(len(nodes), _OLD_SIZES), nodes[-1])
         out = _means(self.dynamic, self.static, u, source.t, source.row)
         return np.asarray(out)[: len(source.nodes)]
 
@@ -242,16 +194,14 @@ class CompiledValues:
     def _blocks(self, x: np.ndarray) -> list[np.ndarray]:
         size = _NEW_SIZES[-1]
         blocks = [x[k : k + size] for k in range(0, len(x), size)]
-        return [_filled(b, _size(len(b), _NEW_SIZES), b[-1]) for b in blocks]
+        return [tiles.filled(b, tiles.room(len(b), _NEW_SIZES), b[-1]) for b in blocks]
 
-    def _old(self, source: Source) -> tuple[np.ndarray, ...]:
-        size = _size(len(source.nodes), _OLD_SIZES)
-        return (
-            _filled(source.nodes, size, source.nodes[-1]),
-            _filled(source.log_masses, size, -np.inf),
-            _filled(source.ratios, size, 0.0),
-            _filled(_end_rows(source), size, 0.0),
-        )
+
+def _tiled(source: Source) -> tiles.Tiled:
+    """Every node once, by the two coarser rules, at both ends, and by what else it carries."""
+    ones = np.ones((1, len(source.nodes)))
+    rows = np.concatenate([ones, source.ratios[:2], _end_rows(source), source.ratios[2:]])
+    return tiles.Tiled.old(source.nodes, source.log_masses, rows)
 
 
 class HostValues:

@@ -21,7 +21,7 @@ class AdaptivePlan(NamedTuple):
 
     tol: float
     share: float = 16.0
-    capacities: tuple[int, ...] = (49, 97, 193, 385)
+    capacities: tuple[int, ...] = (97, 385)
 
 
 class AdaptiveTrace(NamedTuple):
