@@ -18,8 +18,9 @@ from .scanned import AbstractStretch, Summary
 from .state import Law, ends_of_line, evaluate
 from .tables import Seen, Source, Values
 
-# Spacings in deviations of the noise: see `plane.passes`.
-_SPACINGS = tuple(0.9 * 2 ** (-k / 2) for k in range(10))
+# Spacings in deviations of the noise: see `plane.passes`. A map that is steep by a factor of fifty
+# needs the finest of them.
+_SPACINGS = tuple(0.9 * 2 ** (-k / 2) for k in range(13))
 # Nodes on a box, where the transition is a table.
 _NODES = (128, 256, 512, 1024)
 # Most nodes of a law that is put on a lattice.

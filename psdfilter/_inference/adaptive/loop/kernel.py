@@ -120,15 +120,17 @@ def _spread_rows(active, tables, numbers, scratch):  # pragma: no cover - compil
     """The same for a table on a line."""
     for m in range(active.masses.size):
         k, v = active.place[m, AXES - 1], active.masses[m]
-        row = tables.kernel[k - tables.low[AXES - 1]]
+        r = k - tables.low[AXES - 1]
+        first, stop = tables.band[r, 0], tables.band[r, 1]
+        row = tables.kernel[r, first:stop]
         kind = 2 if k & 1 else (k & 3) >> 1
-        sums = scratch.sums[kind]
+        sums = scratch.sums[kind, first:stop]
         for n in range(row.size):
             sums[n] += v * row[n]
         if kind < 2:
-            scale = 2.0 * v * active.carried[m]
+            scale, carried = 2.0 * v * active.carried[m], scratch.carried[first:stop]
             for n in range(row.size):
-                scratch.carried[n] += scale * row[n]
+                carried[n] += scale * row[n]
 
 
 @inner

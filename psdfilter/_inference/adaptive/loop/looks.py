@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
@@ -16,8 +17,8 @@ ROWS = 64
 # Points of a look from a node to the next along an axis: what nodes resolve has second differences
 # of up to `BUMP` where there are eight of them, and of more where there are fewer.
 LOOKS = 8
-# Points that are evaluated at once: one size, one program.
-_BLOCK = {1: 2**11, 2: 2**14}
+# Nodes of a line, and points in the plane, that are evaluated at once: one size, one program.
+_LINE, _PLANE = 2**7, 2**14
 
 
 class Rows(NamedTuple):
@@ -77,14 +78,61 @@ def filled(x: np.ndarray, size: int) -> np.ndarray:
     return np.concatenate([x, np.repeat(x[-1:], size - len(x), axis=0)]) if len(x) < size else x
 
 
-def likelihoods(
+def line_likelihoods(
+    ssm: StateSpaceModel, line: Float[np.ndarray, " n"], scale: float, rows: Rows
+) -> Likelihoods:
+    """Those of equispaced nodes on a line, x = scale z, with `LOOKS` looks from each to the next.
+
+    Args:
+        ssm: the model.
+        line: nodes, in z.
+        scale: x over z.
+        rows: what was seen.
+    """
+    num, data = len(rows.ys), rows.filled(ROWS)
+    first, step = scale * line[0], scale * (line[1] - line[0]) / LOOKS
+    out = Likelihoods(*(np.empty((num, len(line))) for _ in range(3)))
+    for k in range(0, len(line), _LINE):
+        # Second differences are those of inner points of the whole line.
+        inner = np.array([1.0, LOOKS * len(line) - 2.0]) - LOOKS * k
+        found = call_compiled(_line_looks, ssm, first + LOOKS * k * step, step, inner, *data)
+        for whole, part in zip(out, found, strict=True):
+            some = whole[:, k : k + _LINE]
+            some[:] = np.asarray(part)[:num, : some.shape[1]]
+    return out
+
+
+def _line_looks(
+    ssm: StateSpaceModel,
+    first: Array,
+    step: Array,
+    inner: Array,
+    ys: Array,
+    ts: Array,
+    rows: Inputs,
+) -> tuple[Array, Array, Array]:
+    """log G at `_LINE` nodes, and the largest log G and bend from each to the next."""
+    # One more point at each end, for second differences.
+    place = np.arange(-1.0, LOOKS * _LINE + 1)
+    logs = _logs(ssm, (first + step * place)[:, None], ys, ts, rows)
+    logs = jnp.where(jnp.isnan(logs) | jnp.isposinf(logs), -jnp.inf, logs)
+    bent = jnp.abs(logs[:, :-2] - 2 * logs[:, 1:-1] + logs[:, 2:])
+    zero = jnp.isneginf(logs)
+    none = zero[:, :-2] & zero[:, 1:-1] & zero[:, 2:]
+    none |= ((place[1:-1] < inner[0]) | (place[1:-1] > inner[1]))[None, :]
+    bent = jnp.where(none, 0.0, jnp.where(jnp.isnan(bent), jnp.inf, bent)) / BUMP
+    each, bent = (a.reshape(a.shape[0], _LINE, LOOKS) for a in (logs[:, 1:-1], bent))
+    return each[:, :, 0], jnp.max(each, axis=2), jnp.max(bent, axis=2)
+
+
+def plane_likelihoods(
     ssm: StateSpaceModel,
     lines: list[Float[np.ndarray, " n"]],
     frame: Float[np.ndarray, "d d"],
     rows: Rows,
     looks: int = LOOKS,
 ) -> Likelihoods:
-    """Those of equispaced nodes, with several looks from each to the next along every axis.
+    """Those of one row at equispaced nodes, with several looks from each to the next.
 
     Args:
         ssm: the model.
@@ -94,14 +142,13 @@ def likelihoods(
         looks: points from a node to the next along an axis.
     """
     dim, num = len(lines), len(rows.ys)
-    block = _BLOCK[dim]
     fine = [_between(line, looks) for line in lines]
     mesh = np.stack(np.meshgrid(*fine, indexing="ij"), axis=-1).reshape(-1, dim) @ frame.T
-    data = rows.filled(ROWS if dim == 1 else 1)
+    data = rows.filled(1)
     parts = []
-    for k in range(0, len(mesh), block):
-        part = mesh[k : k + block]
-        out = np.asarray(call_compiled(_logs, ssm, filled(part, block), *data))
+    for k in range(0, len(mesh), _PLANE):
+        part = mesh[k : k + _PLANE]
+        out = np.asarray(call_compiled(_logs, ssm, filled(part, _PLANE), *data))
         parts.append(out[:num, : len(part)])
     logs = no_nan(np.concatenate(parts, axis=1)).reshape(num, *(len(line) for line in fine))
     bent = np.zeros(logs.shape)

@@ -7,8 +7,9 @@ from jaxtyping import Bool, Float, Int
 
 # Axes of all arrays; the first ones have a single node where the state has fewer coordinates.
 AXES = 4
-# Most neighbours along an axis that a node reaches.
-BAND = 128
+# Most neighbours along an axis that a node reaches: eight deviations to each side, on the finest
+# lattice of a line.
+BAND = 1024
 # What half of the nodes err by where all of them are just enough.
 ENOUGH = 0.008
 # Why a run of steps has ended.
@@ -30,6 +31,7 @@ class Tables(NamedTuple):
         between: the same between nodes, its largest value where there are several points.
         bent: the second difference of log G there, over what nodes can resolve.
         kernel: Q at pairs of nodes, old ones first; none of Gaussian noise.
+        band: of every old node, the first new one that it reaches, and the one after the last.
         peak: the highest value of a kernel.
     """
 
@@ -44,6 +46,7 @@ class Tables(NamedTuple):
     between: Float[np.ndarray, "t r"]
     bent: Float[np.ndarray, "t r"]
     kernel: Float[np.ndarray, "r r"]
+    band: Int[np.ndarray, "r 2"]
     peak: float
 
 

@@ -17,7 +17,15 @@ from ...._statespace.model import (
 )
 from ...numerics.compiled import call_compiled
 from ..rules import no_nan
-from .looks import LOOKS, ROWS, Likelihoods, Rows, filled, likelihoods
+from .looks import (
+    LOOKS,
+    ROWS,
+    Likelihoods,
+    Rows,
+    filled,
+    line_likelihoods,
+    plane_likelihoods,
+)
 from .records import AXES, Active, Tables
 from .roughness import is_rough
 
@@ -169,7 +177,7 @@ class Region:
         if self.follows:
             seen = self._ahead(values, rows, active, tail)
         elif self.sensor is None:
-            seen = likelihoods(self.ssm, self._lines, self.space.frame, rows)
+            seen = line_likelihoods(self.ssm, self._lines[0], float(self.space.frame[0, 0]), rows)
         return Tables(
             self.low,
             self.size,
@@ -182,6 +190,7 @@ class Region:
             between=seen.between,
             bent=seen.bent,
             kernel=np.zeros((0, 0)),
+            band=np.zeros((0, 2), np.int64),
             peak=1.0,
         )
 
@@ -205,7 +214,7 @@ class Region:
         if min(len(line) for line in lines) < 2:
             return out
         looks = int(np.clip(np.ceil(self.h / _SEEN), 2, LOOKS))
-        found = likelihoods(self.ssm, lines, self.space.frame, rows, looks)
+        found = plane_likelihoods(self.ssm, lines, self.space.frame, rows, looks)
         for whole, some in zip(out, found, strict=True):
             whole.reshape(shape)[part] = some.reshape([len(line) for line in lines])
         return out
@@ -285,9 +294,9 @@ class TableRegion:
 
     def tables(self, rows: Rows, active: Active, tail: float) -> Tables:
         """What the loop reads for some rows."""
-        del active, tail
+        del active
         num, none = len(self.x), np.zeros((0, 0))
-        seen = likelihoods(self.ssm, [self.x], np.eye(1), rows)
+        seen = line_likelihoods(self.ssm, self.x, 1.0, rows)
         return Tables(
             self.low,
             self.size,
@@ -301,8 +310,17 @@ class TableRegion:
             between=seen.between,
             bent=seen.bent,
             kernel=self._kernel,
+            band=self._band(tail),
             peak=float(np.max(self._kernel)),
         )
+
+    def _band(self, tail: float) -> Int[np.ndarray, "r 2"]:
+        """Where a node of mass one has more than `tail`."""
+        there = self._kernel > tail
+        some = np.any(there, axis=1)
+        first = np.where(some, np.argmax(there, axis=1), 0)
+        last = np.where(some, len(self.x) - np.argmax(there[:, ::-1], axis=1), 0)
+        return np.stack([first, last], axis=1)
 
     def reached(self, active: Active, tail: float, row: Rows) -> bool:
         """All that there is is tabulated."""

@@ -11,6 +11,7 @@ from .records import (
     AXES,
     BAND,
     DONE,
+    FULL,
     MISSED,
     OUTSIDE,
     WIDE,
@@ -24,8 +25,9 @@ from .region import Region, TableRegion
 
 # Nodes of a window, by coordinates: arrays of megabytes.
 _WINDOW = {1: 2**13, 2: 2**16, 3: 2**19, 4: 2**21}
-# Nodes that are kept at once before they are packed.
-_BUFFER = 2**19
+# Nodes that are kept at once before they are packed: at first, and at most. Fresh memory takes
+# longer than the steps that fill it.
+_BUFFER, _MOST_BUFFER = 2**15, 2**19
 # Mass of a kernel's tail, over that of a node that is dropped.
 _TAIL = 1e-5
 
@@ -75,7 +77,7 @@ def run_rows(
         whole = np.nan_to_num(ys, nan=0.0) @ region.sensor.whiten.T
         ys = np.where(np.isnan(ys), np.nan, whole)
     told, pack, window = _blank(num), _Pack(num), 2**12
-    scratch, buffer = _scratch(window), _buffer()
+    scratch, buffer = _scratch(window), _buffer(_BUFFER)
     at, reason, here, stuck = 0, DONE, active, False
     while at < num:
         if region.is_empty and not region.reached(here, numbers.tail, rows.at(at)):
@@ -96,6 +98,8 @@ def run_rows(
         elif reason == WIDE and window < _WINDOW[dim]:
             window *= 4
             scratch = _scratch(window)
+        elif reason == FULL and done == 0 and len(buffer[1]) < _MOST_BUFFER:
+            buffer = _buffer(4 * len(buffer[1]))
         elif reason == MISSED or (reason != DONE and done == 0):
             break
     told.log_norm[~missing] += (
@@ -125,7 +129,7 @@ class _Pack:
 
     def whole(self) -> Kept:
         """All steps."""
-        parts = self.parts or [Kept(*(part[:0] for part in _buffer()), ends=self.ends[:0])]
+        parts = self.parts or [Kept(*_buffer(0), ends=self.ends[:0])]
         return Kept(
             np.concatenate([one.place for one in parts]),
             np.concatenate([one.masses for one in parts]),
@@ -134,8 +138,8 @@ class _Pack:
         )
 
 
-def _buffer() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return np.zeros((_BUFFER, AXES), np.int64), np.zeros(_BUFFER), np.zeros(_BUFFER)
+def _buffer(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return np.empty((size, AXES), np.int64), np.empty(size), np.empty(size)
 
 
 def _scratch(window: int) -> Scratch:
