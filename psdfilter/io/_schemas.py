@@ -166,13 +166,15 @@ SCHEMAS = {
         ),
         _schema(
             "plane source", f"{_INFERENCE}.adaptive.plane.sums", "Source",
-            "nodes", "log_masses", "ratios", "means", "t", "row",
+            "nodes", "log_masses", "ratios", "means", "t", "row", "dropped",
+            version=2,
         ),
         _schema(
             "plane law", f"{_INFERENCE}.adaptive.plane.law", "Law",
             "source", "seen", "log_norm", "axes", "turn", "place", "log_masses", "shape",
             "offset", "error", "local", "sampling", "edge", "code", "depth", "lost", "hint",
-            "before",
+            "before", "dropped",
+            version=2,
         ),
         _schema(
             "plane link", f"{_INFERENCE}.adaptive.plane.chain", "Link",
@@ -338,6 +340,8 @@ UPGRADES: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
     ("box", 1): lambda parts: {**parts, "periodic": ()},
     ("line source", 1): lambda parts: {**parts, "dropped": None},
     ("line law", 1): lambda parts: {**parts, "walls": np.zeros(0), "dropped": None},
+    ("plane source", 1): lambda parts: {**parts, "dropped": 0.0},
+    ("plane law", 1): lambda parts: {**parts, "dropped": float(np.exp(-parts["depth"]))},
 }
 
 _BY_CLASS = {(f"psdfilter.{s.place[0]}", s.place[1]): s for s in SCHEMAS.values()}

@@ -45,6 +45,7 @@ class Law(NamedTuple):
     lost: float = 0.0  # mass that no lattice held, now or before, as far as it is not forgotten
     hint: tuple[int, int] = (0, 0)  # intervals that the next law may begin with
     before: "Law | None" = None  # an intermediate law, where several transitions came at once
+    dropped: float = 0.0  # mass of the nodes that were left out
 
     @property
     def total(self) -> float:
@@ -97,8 +98,8 @@ class Law(NamedTuple):
             lost = np.any(~np.isfinite(means), axis=1)
             means = np.where(np.stack([lost, lost], axis=1), 0.0, means)
             masses = np.where(lost, -np.inf, self.log_masses)
-            return Source(nodes, masses, ratios, means, t, row)
-        return Source(nodes, self.log_masses, ratios, None, t, row)
+            return Source(nodes, masses, ratios, means, t, row, self.dropped)
+        return Source(nodes, self.log_masses, ratios, None, t, row, self.dropped)
 
 
 def points_of(
@@ -110,13 +111,26 @@ def points_of(
 
 
 class Looked(NamedTuple):
-    """Values at nodes of a lattice: log of the unnormalised law, and companions over p."""
+    """Values at nodes of a lattice: log of the unnormalised law, and companions over p.
+
+    `lacking` is what nodes that were left out may add to p, over p.
+    """
 
     axes: Axes
     turn: Float[np.ndarray, "2 2"]
     place: Int[np.ndarray, "n 2"]  # indices of nodes
     logs: Float[np.ndarray, " n"]
     ratios: Float[np.ndarray, "r n"]
+    lacking: Float[np.ndarray, " n"]
+
+    def some(self, which: Bool[np.ndarray, " n"]) -> "Looked":
+        """Some of the nodes."""
+        return self._replace(
+            place=self.place[which],
+            logs=self.logs[which],
+            ratios=self.ratios[:, which],
+            lacking=self.lacking[which],
+        )
 
 
 def look(
@@ -139,13 +153,15 @@ def look(
         ratios = np.ones((RATIOS, len(index)))
         ratios[[CARRIED, EDGE]] = 0.0
         prior = prior_logs(values, axes, points)
-        return Looked(axes, turn, index, no_nan(logs + prior), ratios)
+        return Looked(axes, turn, index, no_nan(logs + prior), ratios, np.zeros(len(index)))
     if values.space.separable:
         turned = source if source.means is None else source._replace(means=source.means @ turn)
-        log_p, ratios = on_lattice(values, turned, (axes[0].nodes, axes[1].nodes), index)
+        found = on_lattice(values, turned, (axes[0].nodes, axes[1].nodes), index)
     else:
-        log_p, ratios = at_points(values, source, points)
-    return Looked(axes, turn, index, no_nan(logs + log_p), ratios)
+        found = at_points(values, source, points)
+    log_p, ratios, log_peak = found
+    lacking = source.lacking(log_p, log_peak)
+    return Looked(axes, turn, index, no_nan(logs + log_p), ratios, lacking)
 
 
 def prior_logs(values: PlaneValues, axes: Axes, points: np.ndarray) -> np.ndarray:
@@ -204,13 +220,13 @@ def law_of(
     there = np.isfinite(log_masses)
     if not np.any(there):
         return nowhere(source, seen, looked, depth)
-    index, ratios = looked.place[there], looked.ratios[:, there]
-    log_masses = log_masses[there]
+    log_masses, looked = log_masses[there], looked.some(there)
+    index, ratios = looked.place, looked.ratios
     peak = float(np.max(log_masses))
     log_norm = peak + float(np.log(np.sum(np.exp(log_masses - peak))))
     log_masses = log_masses - log_norm
     masses = np.exp(log_masses)
-    inherited, edge = ratios[CARRIED], BEYOND * ratios[EDGE]
+    inherited, edge = ratios[CARRIED], BEYOND * ratios[EDGE] + looked.lacking
     own = own_errors(ratios).sum(0) + edge
     passed = float(masses @ np.abs(inherited - masses @ inherited))
     local = float(masses @ own)

@@ -139,6 +139,7 @@ def law_on(active: Active, h: float, depth: float) -> Law:
         depth,
         lost=active.lost,
         hint=(one.num, two.num),
+        dropped=active.dropped,
     )
 
 
@@ -156,7 +157,7 @@ def active_of(values: PlaneValues, law: Law, h: float, target: float) -> Active 
     if _is_on(law, h):
         place = np.zeros((len(nodes), AXES), np.int64)
         place[:, AXES - _DIM :] = np.rint(nodes / h)
-        return Active(place, law.masses, law.shape, law.error, law.lost, np.exp(-law.depth))
+        return Active(place, law.masses, law.shape, law.error, law.lost, law.dropped)
     cell = max((axis.high - axis.low) / axis.num for axis in law.axes)
     space = values.space
     beside = np.any((nodes < space.low + 2 * h) | (nodes > space.high - 2 * h), axis=1)
@@ -181,7 +182,7 @@ def active_of(values: PlaneValues, law: Law, h: float, target: float) -> Active 
     place = np.zeros((int(np.count_nonzero(keep)), AXES), np.int64)
     place[:, AXES - _DIM :] = again.place[keep] + first
     total = float(np.sum(masses[keep]))
-    dropped = max(0.0, 1 - total) + np.exp(-law.depth)
+    dropped = max(0.0, 1 - total) + law.dropped
     shape = again.shape[keep]
     return Active(place, masses[keep] / total, shape, again.error, law.lost, dropped)
 

@@ -281,7 +281,7 @@ def thinned(source: Source) -> Source | None:
     means = None if source.means is None else source.means[there]
     more = np.log(source.ratios[HALF[0], there]) + np.log(source.ratios[HALF[1], there])
     masses, ratios = source.log_masses[there] + more, source.ratios[:, there]
-    return Source(source.nodes[there], masses, ratios, means, source.t, source.row)
+    return Source(source.nodes[there], masses, ratios, means, source.t, source.row, source.dropped)
 
 
 def _at_least(axes: Axes, old: Axes) -> Axes:
@@ -376,7 +376,7 @@ def refined(values: PlaneValues, law: Law, want: Bool[np.ndarray, " 2"]) -> Law 
         return None
     looked = look(values, law.source, law.seen, axes, law.turn, mask)
     again = law_of(law.source, law.seen, looked, law.sampling, law.depth)
-    again = again._replace(lost=law.lost, hint=law.hint)
+    again = again._replace(lost=law.lost, hint=law.hint, dropped=law.dropped)
     return again._replace(before=law.before) if again.code == _results.OK else None
 
 
@@ -390,7 +390,6 @@ def _finished(source: Source | None, seen: tuple[Seen, ...], looked: Looked, wan
     masses = np.exp(looked.logs - top) * weights
     dropped = float(np.sum(masses[~stay]) / np.sum(masses))
     sampling = float(np.sum(_sampling(looked.axes, _dense(looked), top))) + dropped
-    kept = looked._replace(
-        place=looked.place[stay], logs=looked.logs[stay], ratios=looked.ratios[:, stay]
-    )
-    return law_of(source, seen, kept, sampling, wanted.depth)
+    law = law_of(source, seen, looked.some(stay), sampling, wanted.depth)
+    # What lies beyond the lattice is below the depth as well.
+    return law._replace(dropped=dropped + float(np.exp(-wanted.depth)))

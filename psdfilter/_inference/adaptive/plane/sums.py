@@ -23,7 +23,8 @@ class Source(NamedTuple):
     """A measure sum_m v_m delta(u_m) and the transition out of it, into step t.
 
     `ratios` are, relative to v, the masses of coarser lattices, of the error carried so far, and of
-    nodes at the edge. `means` are f(u_m) for Gaussian noise.
+    nodes at the edge. `means` are f(u_m) for Gaussian noise. `dropped` is the mass that was left
+    out, wherever it is.
     """
 
     nodes: Float[np.ndarray, "n 2"]
@@ -32,6 +33,25 @@ class Source(NamedTuple):
     means: Float[np.ndarray, "n 2"] | None
     t: int
     row: Inputs
+    dropped: float = 0.0
+
+    def lacking(self, log_p: Float[np.ndarray, " a"], log_peak: float) -> Float[np.ndarray, " a"]:
+        """What the mass that was left out may add to p at most, over p; `log_peak` of the kernels.
+
+        No kernel exceeds its highest value, so this needs no knowledge of where that mass is: a map
+        that is not monotone may lead from there to places that no node comes near.
+        """
+        if self.dropped == 0:
+            return np.zeros(len(log_p))
+        return np.exp(np.minimum(np.log(self.dropped) + log_peak - log_p, 0.0))
+
+
+class Summed(NamedTuple):
+    """log p at some points, its companions over p, and the highest value of log Q that was met."""
+
+    log_p: Float[np.ndarray, " a"]
+    ratios: Float[np.ndarray, "r a"]
+    log_peak: float
 
 
 def _axis_logs(values: PlaneValues, source: Source, axis: int, z: np.ndarray) -> np.ndarray:
@@ -58,14 +78,15 @@ def on_lattice(
     source: Source,
     axes: tuple[np.ndarray, np.ndarray],
     index: Int[np.ndarray, "a 2"],
-) -> tuple[Float[np.ndarray, " a"], Float[np.ndarray, "r a"]]:
-    """log p and its companions over p, at nodes of a lattice, of a separable transition.
+) -> Summed:
+    """Sums at nodes of a lattice, of a separable transition.
 
     The means of Gaussian noise are given in the coordinates of the lattice.
     """
-    first = _axis_logs(values, source, 0, axes[0]) + source.log_masses[:, None]
+    first = _axis_logs(values, source, 0, axes[0])
     second = _axis_logs(values, source, 1, axes[1])
-    left, up = _shifted(first)
+    log_peak = float(np.max(np.max(first, axis=1) + np.max(second, axis=1)))
+    left, up = _shifted(first + source.log_masses[:, None])
     right, over = _shifted(second)
     i, j = index[:, 0], index[:, 1]
     sparse = len(index) < SPARSE * len(axes[0]) * len(axes[1])
@@ -78,7 +99,7 @@ def on_lattice(
 
     if len(source.ratios) == 0:
         with np.errstate(divide="ignore"):
-            return np.log(product(left, right)) + up[i] + over[j], ratios[:0]
+            return Summed(np.log(product(left, right)) + up[i] + over[j], ratios[:0], log_peak)
     for rows in _groups(source.ratios):
         part = product(left[rows], right[rows])
         total += part
@@ -90,24 +111,28 @@ def on_lattice(
             ratios[row] = product(left[rows], weighted)
     with np.errstate(divide="ignore"):
         log_p = np.log(total) + up[i] + over[j]
-    return log_p, ratios / np.where(total > 0, total, 1.0)[None, :]
+    return Summed(log_p, ratios / np.where(total > 0, total, 1.0)[None, :], log_peak)
 
 
-def at_points(
-    values: PlaneValues, source: Source, points: Float[np.ndarray, "a 2"]
-) -> tuple[Float[np.ndarray, " a"], Float[np.ndarray, "r a"]]:
-    """log p and its companions over p, anywhere."""
+def at_points(values: PlaneValues, source: Source, points: Float[np.ndarray, "a 2"]) -> Summed:
+    """Sums anywhere."""
     log_p, ratios = np.zeros(len(points)), np.zeros((len(source.ratios), len(points)))
+    log_peak = -np.log(2 * np.pi) if source.means is not None else -np.inf
     size = values.blocks(len(source.nodes), len(points))
     for k in range(0, len(points), size):
         some = slice(k, k + size)
         if source.means is None and not values.ssm.vectorized:
             old = source.nodes, source.log_masses, source.ratios
-            log_p[some], ratios[:, some] = values.sums(old, points[some], source.t, source.row)
+            found = values.sums(old, points[some], source.t, source.row)
+            log_p[some], ratios[:, some] = found[:2]
+            log_peak = max(log_peak, found[2])
             continue
         shares, log_p[some] = shares_of(values, source, points[some])
         ratios[:, some] = source.ratios @ shares
-    return log_p, ratios
+        if source.means is None:
+            # Not known by itself: no more than a sum of all of them.
+            log_peak = max(log_peak, float(np.max(log_p[some])))
+    return Summed(log_p, ratios, log_peak)
 
 
 @jax.jit
@@ -125,7 +150,7 @@ def log_sums(
 ) -> Float[np.ndarray, " a"]:
     """log p alone, anywhere."""
     if source.means is None:
-        return at_points(values, source._replace(ratios=source.ratios[:0]), points)[0]
+        return at_points(values, source._replace(ratios=source.ratios[:0]), points).log_p
     out, size = np.zeros(len(points)), values.blocks(len(source.nodes), len(points))
     # Squares from the middle of the points: few digits are lost to their size.
     middle = points.mean(axis=0)

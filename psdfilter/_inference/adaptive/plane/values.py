@@ -145,14 +145,16 @@ def _pairs(ssm: StateSpaceModel, u: Array, x: Array, t: Array, row: Inputs) -> A
 
 def _sums(
     ssm: StateSpaceModel, u: Array, log_v: Array, ratios: Array, x: Array, t: Array, row: Inputs
-) -> tuple[Array, Array]:
-    logs = log_transition_table(ssm, (0, 1), u, x, t, row) + log_v[:, None]
-    logs = jnp.where(jnp.isnan(logs), -jnp.inf, logs)
+) -> tuple[Array, Array, Array]:
+    log_q = log_transition_table(ssm, (0, 1), u, x, t, row)
+    log_q = jnp.where(jnp.isnan(log_q) | jnp.isposinf(log_q), -jnp.inf, log_q)
+    logs = log_q + log_v[:, None]
     peak = jnp.max(logs, axis=0)
     safe = jnp.where(jnp.isfinite(peak), peak, 0.0)
     terms = jnp.exp(logs - safe[None, :])
     total = jnp.sum(terms, axis=0)
-    return safe + jnp.log(total), ratios @ terms / jnp.where(total > 0, total, 1.0)[None, :]
+    sums = ratios @ terms / jnp.where(total > 0, total, 1.0)[None, :]
+    return safe + jnp.log(total), sums, jnp.max(log_q)
 
 
 def _axis_pairs(
@@ -233,16 +235,16 @@ class PlaneValues:
 
     def sums(
         self, old: tuple[np.ndarray, np.ndarray, np.ndarray], new: np.ndarray, t: int, row: Inputs
-    ) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, "r k"]]:
-        """log p(x_j), as a density of z, and sums with ratios over p, of a JAX model."""
+    ) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, "r k"], float]:
+        """log p(x_j), as a density of z, sums with ratios over p, and the highest log Q."""
         z, log_masses, ratios = old
         u, x = filled(self.space.x_of(z)), filled(self.space.x_of(new))
         more = len(u) - len(z)
         masses = np.concatenate([log_masses, np.full(more, -np.inf)])
         wide = np.concatenate([ratios, np.zeros((len(ratios), more))], axis=1)
-        log_p, out = call_compiled(_sums, self.ssm, u, masses, wide, x, t, row)
-        num = len(new)
-        return np.asarray(log_p)[:num] + self.space.log_det, np.asarray(out)[:, :num]
+        log_p, out, peak = call_compiled(_sums, self.ssm, u, masses, wide, x, t, row)
+        num, more = len(new), self.space.log_det
+        return np.asarray(log_p)[:num] + more, np.asarray(out)[:, :num], float(peak) + more
 
     def blocks(self, old: int, new: int) -> int:
         """How many new points are evaluated at once."""
