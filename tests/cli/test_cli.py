@@ -367,7 +367,7 @@ def test_without_its_packages_the_command_says_what_to_install():
 def test_a_demo_ends_by_naming_its_report(place):
     out = run("demo", "linear_1d", "--steps", "12")
     assert out.stdout.splitlines()[-1] == "wrote output/report.html"
-    assert "linear-Gaussian in 1 dimensions" in Path("output/report.html").read_text("utf-8")
+    assert "linear-Gaussian, 1 coordinate, " in Path("output/report.html").read_text("utf-8")
     assert "did you mean" not in run("demo", "nothing", code=4).output
 
 
