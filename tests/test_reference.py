@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,15 @@ def public():
         for node in ast.parse(file.read_text()).body:
             if isinstance(node, ast.Assign) and node.targets[0].id == "__all__":
                 yield from (f"psdfilter.{room}.{name}" for name in ast.literal_eval(node.value))
+
+
+def test_every_name_of_the_reference_has_an_example():
+    """In the code of its page, which `test_snippets.py` runs; or in words that point to one."""
+    for page in sorted(PAGES.glob("*.md")):
+        text = page.read_text("utf-8")
+        names = [line.rsplit(".", 1)[1] for line in text.splitlines() if line.startswith("::: ")]
+        rest = "\n".join(line for line in text.splitlines() if not line.startswith("::: "))
+        assert [name for name in names if not re.search(rf"\b{name}\b", rest)] == [], page.name
 
 
 @pytest.fixture(scope="module")
