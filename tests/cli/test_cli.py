@@ -371,6 +371,12 @@ def test_a_demo_ends_by_naming_its_report(place):
     assert "did you mean" not in run("demo", "nothing", code=4).output
 
 
+def test_a_column_without_numbers_is_pointed_out(place):
+    (place / "none.csv").write_text("y\nNA\nNA\n")
+    out = run("filter", "none.csv", "-m", "model.py:ssm")
+    assert "column 'y' has no numbers" in out.output
+
+
 def test_data_from_the_standard_input(place):
     data = Path("data.csv").read_bytes()
     words = ["filter", "-", "-m", "model.py:ssm", "-c", "y", "-t", "date"]
