@@ -251,7 +251,26 @@ def _observations(content: Content, j: int) -> "go.Figure":
             )
     if content.ahead_observed is not None:
         _fan(figure, content, content.ahead_observed, j, None)
-    return figure
+    window = _observed_window(content, j)
+    return figure if window is None else figure.update_yaxes(range=window)
+
+
+def _observed_window(content: Content, j: int) -> list[float] | None:
+    """What was seen and nearly all of what was predicted: the first, of a vague prior, is wide."""
+    shown = [content.seen.values[:, j]]
+    if content.seen.predicted is not None:
+        for level in (0.05, 0.95):
+            ends = content.seen.predicted.level(level, j)
+            ends = ends[np.isfinite(ends)]
+            shown.append(np.quantile(ends, [0.05, 0.95]) if len(ends) else ends)
+    if content.ahead_observed is not None:
+        shown += [content.ahead_observed.level(level, j) for level in (0.025, 0.975)]
+    values = np.concatenate(shown)
+    values = values[np.isfinite(values)]
+    if not len(values) or values.min() == values.max():
+        return None
+    room = 0.05 * (values.max() - values.min())
+    return [float(values.min() - room), float(values.max() + room)]
 
 
 def _likelihoods(content: Content) -> "go.Figure":

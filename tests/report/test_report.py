@@ -281,3 +281,14 @@ def test_modes_that_are_apart_have_regions_instead_of_a_median(two_modes):
     assert np.abs(bars).min() > 2  # nothing in the gap, where median and mean are
     assert data["moments"][0]["mean"] == [0.0] * 5  # not what rounding has left of it
     assert " and " in data["moments"][0]["regions"][0]
+
+
+@pytest.mark.long
+def test_a_vague_prior_does_not_flatten_the_observations():
+    model = psd.learn(psd.linear_gaussian(1.0, 0.1, 1.0, 0.5, 0.0, 1e6))
+    ys = np.random.default_rng(0).normal(size=40)
+    text = psd.report.render(psd.run_filter(model, ys))
+    data = json.loads(re.search(r'(?s)id="data">(.*?)</script>', text)[1])
+    low, high = data["figures"]["observations"][0]["layout"]["yaxis"]["range"]
+    assert low < ys.min() < ys.max() < high
+    assert high - low < 10
