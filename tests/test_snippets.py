@@ -1,6 +1,8 @@
 """The Python in the pages of the documentation runs as it stands."""
 
 import re
+import sys
+import warnings
 from pathlib import Path
 
 import jax
@@ -21,6 +23,7 @@ PAGES = [
     "docs/guides/angles.md",
     "docs/guides/parameters.md",
     "docs/guides/scaling.md",
+    *(f"docs/reference/{page.name}" for page in sorted((ROOT / "docs/reference").glob("*.md"))),
 ]
 
 
@@ -28,8 +31,13 @@ PAGES = [
 @pytest.mark.parametrize("page", PAGES)
 def test_snippets_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    # The cache of programs is for processes, not for tests.
+    monkeypatch.setattr("psdfilter._settings.enable_cache", lambda path=None: tmp_path)
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text("utf-8"), re.S | re.M)
     assert blocks
     # As a user has them: only these tests forbid promotion.
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+    promotion = jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")
+    with promotion[0], promotion[1], warnings.catch_warnings():
         exec("\n".join(blocks), {})
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")

@@ -33,7 +33,7 @@ states, ys = simulate(50)
 model = psd.learn(ssm, tol=1e-3)
 post = psd.run_filter(model, ys)
 print(f"log-likelihood {float(post.log_likelihood):.3f}")
-print(f"largest estimated error {float(post.error_estimate):.0e} in total variation")
+print("every step within tol:", bool(post.error_estimate < model.tol))
 
 # %%
 # How sure is the filter of the sign? The probability of a positive state is an expectation, and the

@@ -44,7 +44,7 @@ for name, ssm in models.items():
     print(
         f"{name:15s} log-likelihood {float(smooth.log_likelihood):.1f}, "
         f"steepest fall {jump.min():.0f} into {year}, "
-        f"largest error {float(np.max(smooth.filtered.error_estimates)):.0e}"
+        f"within tol: {bool(smooth.filtered.error_estimate < model.tol)}"
     )
 
 # %%

@@ -46,7 +46,7 @@ post = psd.run_filter(model, ys)
 sd = np.sqrt(np.diagonal(np.asarray(post.covariance), axis1=1, axis2=2))
 print("standard deviations after 1, 4 and 12 readings:")
 print(np.round(sd[[0, 3, 11]], 2))
-print("largest estimated error:", f"{float(post.error_estimate):.0e}")
+print("every step within tol:", bool(post.error_estimate < model.tol))
 
 # %%
 side = np.linspace(-5, 7, 121)

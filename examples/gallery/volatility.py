@@ -31,7 +31,7 @@ post = sv.filter()
 volatility = np.sqrt(np.asarray(post.expect(lambda x: jax.numpy.exp(x[0]))))
 worst = int(np.argmax(volatility))
 print(f"largest volatility {volatility[worst]:.1f} % a day, on {str(days[worst])[:10]}")
-print(f"estimated error of the worst step {float(post.error_estimate):.0e}")
+print("every step within tol:", bool(post.error_estimate < post.model.tol))
 
 # %%
 # The law of tomorrow's return is a density: its quantiles are values at risk. If they are right,

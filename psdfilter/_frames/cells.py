@@ -12,6 +12,7 @@ MISSING = frozenset(["", "NA", "N/A", "NaN", "nan", "NAN", "null", "NULL", "None
 # What nanoseconds since 1970 can hold.
 _EARLIEST, _LATEST = np.datetime64("1678-01-01", "us"), np.datetime64("2262-01-01", "us")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d{1,15},\d+([eE][+-]?\d+)?")
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _OFFSET = re.compile(r"[Zz]|[+-]\d\d(:?\d\d)?$")
 
@@ -67,11 +68,17 @@ def _number(row: int, cell: str) -> float:
     text = cell.strip()
     if text in MISSING:
         return np.nan
-    if _NUMBER.fullmatch(text):
+    if _NUMBER.fullmatch(text) and np.isfinite(float(text)):
         return float(text)
+    if _THOUSANDS.fullmatch(text):
+        raise CellError(
+            row,
+            f"{quoted(cell)} has a comma: pass --decimal , if it is decimal, and remove it if it "
+            "separates thousands",
+        )
     if _DECIMAL_COMMA.fullmatch(text):
         raise CellError(row, f"{quoted(cell)} has a decimal comma: pass --decimal ,")
-    if text.lower().lstrip("+-") in ("inf", "infinity"):
+    if _NUMBER.fullmatch(text) or text.lower().lstrip("+-") in ("inf", "infinity"):
         raise CellError(row, f"{quoted(cell)} is infinite: leave the cell empty if it is missing")
     raise CellError(
         row, f"{quoted(cell)} is no number: leave the cell empty (or write NA) if it is missing"

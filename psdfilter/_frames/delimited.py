@@ -11,6 +11,7 @@ import numpy as np
 from .cells import CellError, is_missing, is_number, numbers, times
 from .errors import DataError, quoted
 from .labels import Labels
+from .out import plain_times
 from .table import Table
 
 _BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
@@ -81,16 +82,22 @@ def checked_order(at: np.ndarray, sort: bool, named: object) -> np.ndarray:
         row = int(np.flatnonzero(gaps < nothing)[0])
         raise CellError(
             row + 1,
-            f"the time {at[row + 1]} comes after {at[row]} ({name(row)}): sort the rows, or pass "
-            "--sort",
+            f"the time {_shown(at, row + 1)} comes after {_shown(at, row)} ({name(row)}): sort the "
+            "rows, or pass --sort",
         )
     if (gaps == nothing).any():
         row = int(np.flatnonzero(gaps == nothing)[0])
         first, second = sorted((int(order[row]), int(order[row + 1])))
         raise CellError(
-            second, f"the time {at[second]} is also that of {name(first)}: keep one row of a time"
+            second,
+            f"the time {_shown(at, second)} is also that of {name(first)}: keep one row for a time",
         )
     return order
+
+
+def _shown(at: np.ndarray, row: int) -> object:
+    """A time, written no longer than it has to be."""
+    return plain_times(at[row : row + 1])[0]
 
 
 def pick(names: Sequence[str], wanted: Wanted, path: str) -> tuple[str, ...]:
@@ -163,7 +170,8 @@ class _Reader:
                 elif row:
                     raise DataError(self._path, self._ragged(row, num), line=self._rows.line_num)
         except csv.Error as error:
-            raise DataError(self._path, f"{error}", line=self._rows.line_num) from None
+            hint = " (is a quotation mark not closed?)" if "end of data" in str(error) else ""
+            raise DataError(self._path, f"{error}{hint}", line=self._rows.line_num) from None
         columns = list(zip(*rows, strict=True)) if rows else [() for _ in names]
         return names, columns, np.asarray(lines, dtype=int)
 
@@ -180,7 +188,8 @@ class _Reader:
         hint = ""
         if self._mark == "," and len(row) > num:
             hint = ": numbers with decimal commas have to be quoted, or separated by semicolons"
-        return f"the row has {len(row)} cells, and the first one has {num}{hint}"
+        many = "s" * (len(row) > 1)
+        return f"the row has {len(row)} cell{many}, and the first one has {num}{hint}"
 
 
 class _Where:

@@ -108,6 +108,15 @@ def time_coordinates(
     return {"time": times, "step": ("time", steps)}, facts
 
 
+# Of a standard deviation: what is smaller is rounding, and is shown as zero.
+_ROUNDING = 1e-9
+
+
+def settled(values: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    """Values to be shown: zero where they are rounding, next to their standard deviation."""
+    return np.where(np.abs(values) < _ROUNDING * deviation, 0.0, values)
+
+
 # Times to be shown: numbers, or dates as text.
 Moments = list[float | str]
 

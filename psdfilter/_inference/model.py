@@ -24,8 +24,8 @@ class AbstractModel(PlainModule):
     `row` is the row of inputs that belongs to a step.
     """
 
-    report: eqx.AbstractVar[Report]
-    engine: ClassVar[str]
+    report: eqx.AbstractVar[Report]  # prints: engine and why, sizes, errors
+    engine: ClassVar[str]  # its name
     resizes: ClassVar[bool] = False  # whether the facts of `evidence` decide on its sizes
 
     @property

@@ -16,6 +16,8 @@ from .._frames.labels import Labels
 from .._frames.out import (
     columns_of,
     needed,
+    plain_times,
+    settled,
     state_names,
     time_coordinates,
     to_pandas,
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 STATIC = {"static": True}
 # Of tables, unless others are wanted.
 LEVELS = (0.05, 0.5, 0.95)
+# Names of facts that would be riddles in a table for people.
+_WORDS = {"not_used": "rows not used", "bad_codes": "steps with a warning"}
 
 
 class AbstractResult(ABC):
@@ -257,15 +261,19 @@ class AbstractResult(ABC):
         if not is_concrete(self.mean):
             return f"{type(self).__name__}(traced)"
         num, dim = self.mean.shape
-        times = np.asarray(self.times)
+        times, labels = np.asarray(self.times), self.labels
+        if labels is not None and labels.values is not None and labels.is_ordered:
+            times = plain_times(labels.local)
+        sd = _deviations(np.asarray(self.covariance))[-1]
         rows = {
-            "times": f"{num}, from {times[0]} to {times[-1]}; state of {dim} coordinates",
-            **{name: _shown(value) for name, value in self.facts.items()},
-            "last mean": np.array2string(np.asarray(self.mean[-1]), precision=6),
-            "last sd": np.array2string(_deviations(np.asarray(self.covariance))[-1], precision=6),
+            "times": f"{num}, from {times[0]} to {times[-1]}",
+            "state": f"{dim} coordinate{'s' * (dim > 1)}",
+            **{_words(name): _shown(value) for name, value in self.facts.items()},
+            "last mean": np.array2string(settled(np.asarray(self.mean[-1]), sd), precision=6),
+            "last sd": np.array2string(sd, precision=6),
         }
         width = 2 + max(len(name) for name in rows)
-        lines = [f"{name.replace('_', ' '):<{width}}{value}" for name, value in rows.items()]
+        lines = [f"{name:<{width}}{value}" for name, value in rows.items()]
         return "\n".join([type(self).__name__, *lines])
 
 
@@ -283,6 +291,11 @@ class AbstractGiven(AbstractResult):
     def laws(self) -> AbstractLaws:
         """The laws, in the form of the engine."""
         return self.given
+
+
+def _words(name: str) -> str:
+    """A fact in the words of a table."""
+    return _WORDS.get(name, name.replace("_", " "))
 
 
 def _shown(value: float | str) -> str:

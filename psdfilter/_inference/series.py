@@ -231,7 +231,7 @@ def _table(ys: Numbers) -> np.ndarray:
             raise
         raise ValueError(
             f"ys must be one series, got a list with entries of shapes {shapes[:3]}: several "
-            "series are for run_filter, run_fleet, likelihood and fit"
+            "series are a list of arrays, for run_filter, run_fleet, likelihood and fit"
         ) from error
 
 

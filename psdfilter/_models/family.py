@@ -27,7 +27,7 @@ class AbstractFamily(eqx.Module):
     """Models with a few named parameters theta, a dict of numbers."""
 
     first: ClassVar[str]  # whether the first observation is of the prior's state
-    bounds: ClassVar[dict[str, tuple[float | None, float | None]]]
+    bounds: ClassVar[dict[str, tuple[float | None, float | None]]]  # (lower, upper) by name
 
     @abstractmethod
     def start(self, y: np.ndarray) -> Theta:

@@ -69,7 +69,7 @@ class StateSpaceModel(PlainModule):
     that of y given both states. Nothing needs to be normalised on the box except G in y, if the
     likelihood is to be one.
 
-    Args:
+    Attributes:
         log_prior: x (d,) -> log p(x); normalised on the box by us.
         log_transition: u, x (d,), (d,) -> log Q(u, x), the new state x given the old state u.
         log_observation: x, y (d,), (p,) -> log G(x, y), or x, y, u -> log G(x, y, u).

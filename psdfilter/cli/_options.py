@@ -28,14 +28,15 @@ Time = Annotated[
     typer.Option("--time", "-t", help="The column of dates or numbers; gaps are missing steps."),
 ]
 TimeFormat = Annotated[
-    str | None, typer.Option(help='Of dates that are not ISO 8601, for example "%d.%m.%Y".')
+    str | None, typer.Option(help='Format of dates that are not ISO 8601, for example "%d.%m.%Y".')
 ]
 Header = Annotated[
-    bool | None, typer.Option("--header/--no-header", help="Whether CSV has names on top.")
+    bool | None,
+    typer.Option("--header/--no-header", help="Whether CSV has a header; detected."),
 ]
-Delimiter = Annotated[str | None, typer.Option(help="Between cells of CSV; found by itself.")]
+Delimiter = Annotated[str | None, typer.Option(help="Between cells of CSV; detected.")]
 Decimal = Annotated[str, typer.Option(help='"." or "," in numbers of CSV.')]
-Encoding = Annotated[str, typer.Option(help="Of CSV.")]
+Encoding = Annotated[str, typer.Option(help="Encoding of the CSV.")]
 Sort = Annotated[bool, typer.Option("--sort", help="Sort rows by time instead of refusing them.")]
 Set = Annotated[
     list[str] | None, typer.Option("--set", "-s", help="NAME=VALUE: a parameter of the model.")
@@ -53,9 +54,9 @@ Out = Annotated[
 ]
 TableKind = Annotated[str, typer.Option("--table", help="csv or parquet.")]
 ArrayKind = Annotated[str, typer.Option("--arrays", help="netcdf or zarr.")]
-Title = Annotated[str | None, typer.Option(help="Of the report.")]
-Certificate = Annotated[bool, typer.Option("--certificate", help="Also what can be proved.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
+Title = Annotated[str | None, typer.Option(help="Title of the report.")]
+Certificate = Annotated[bool, typer.Option("--certificate", help="Add error bounds to the report.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print warnings and errors only.")]
 
 
 def choice(name: str, value: str, allowed: tuple[str, ...]) -> str:

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from rich.console import Console
@@ -11,9 +11,13 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from .._frames.out import needed, settled
 from .._inference.result import AbstractResult
 from .._parameters.fit import Fit
 from ._output import summary_frame
+
+if TYPE_CHECKING:
+    import polars
 
 _Made = TypeVar("_Made")
 # Rows and columns that a terminal has room for; files have all of them.
@@ -63,7 +67,7 @@ class Screen:
         table = Table(title=f"last {min(_LAST, frame.height)} of {frame.height} rows")
         for column in shown:
             table.add_column(Text(_heading(column)), justify="right")
-        for row in frame.select(shown).tail(_LAST).iter_rows():
+        for row in _settled(frame.tail(_LAST)).select(shown).iter_rows():
             table.add_row(*(Text(_cell(value)) for value in row))
         self._out.print(table)
 
@@ -87,6 +91,17 @@ class Screen:
         if not self._quiet:
             for path in sorted(paths, key=lambda p: (p.name == "report.html", p.name)):
                 self._out.print(Text(f"wrote {path}"), soft_wrap=True)
+
+
+def _settled(frame: "polars.DataFrame") -> "polars.DataFrame":
+    """Means and quantiles that are rounding, next to their standard deviations, as zero."""
+    polars, new = needed("polars", "a summary table", "cli"), []
+    for column in frame.columns:
+        sd = f"{column.rpartition('_')[0]}_sd"
+        if column.endswith(_ENDS) and sd in frame.columns:
+            values = settled(frame[column].to_numpy(), frame[sd].to_numpy())
+            new.append(polars.Series(column, values))
+    return frame.with_columns(new)
 
 
 def _heading(column: str) -> str:

@@ -65,6 +65,7 @@ def run(request: Request, table: Table, screen: Screen, kind: str, steps: int = 
     if kind == "forecast" and rows is not None:
         raise DataError(request.data, NO_FUTURE)
     with _noted(screen):
+        _warn_of_nothing(seen)
         named = find_model(request.model, request.functions, seen.values)
         learned = screen.busy("learning", lambda: _learned(named, request, rows))
         if rows is not None and kind == "report" and steps:
@@ -77,6 +78,15 @@ def run(request: Request, table: Table, screen: Screen, kind: str, steps: int = 
     screen.result(results.main)
     if request.out is not None:
         _write_all(request, screen, results, named)
+
+
+def _warn_of_nothing(seen: Table) -> None:
+    """A column without a single number is more often a wrong one than a wish."""
+    empty = np.flatnonzero(np.isnan(seen.values).all(axis=0))
+    for place in empty:
+        assert seen.labels.columns is not None
+        name = seen.labels.columns[place]
+        warnings.warn(f"column {name!r} has no numbers: every row is missing", stacklevel=1)
 
 
 def _learned(named: Named, request: Request, inputs: np.ndarray | None = None) -> AbstractModel:

@@ -45,10 +45,10 @@ app = typer.Typer(
     epilog=_EPILOG,
     help=(
         "Nonlinear Bayesian filtering: posterior densities from a model and a file of data.\n\n"
-        "Data come first, options after them, the same for all commands:\n\n"
+        "The data file comes first, then the options, which are the same for all commands:\n\n"
         "  psdfilter filter data.csv --model model.py:ssm --column y --time date --out results/\n\n"
         "  psdfilter fit data.csv --model model.py:build --column y --out results/\n\n"
-        "Exit codes: 0 done, 2 wrong options, 3 bad data, 4 bad model, 5 the computation failed."
+        "Exit codes: 0 success, 2 invalid options, 3 bad data, 4 bad model, 5 failed computation."
     ),
 )
 
@@ -99,7 +99,7 @@ def filter_(
     certificate: Certificate = False,
     quiet: Quiet = False,
 ) -> None:
-    """The law of every state given the data up to its time.
+    """The posterior of each state given the data up to its time.
 
     psdfilter filter data.csv -m model.py:ssm -c y -t date -o results/
     """
@@ -131,7 +131,7 @@ def smooth(
     certificate: Certificate = False,
     quiet: Quiet = False,
 ) -> None:
-    """The law of every state given all data.
+    """The posterior of each state given all data.
 
     psdfilter smooth data.csv -m model.py:ssm -c y -t date -o results/
     """
@@ -164,7 +164,7 @@ def forecast(
     certificate: Certificate = False,
     quiet: Quiet = False,
 ) -> None:
-    """The laws of states and observations after the data.
+    """Predictive distributions of future states and observations.
 
     psdfilter forecast data.csv -m model.py:ssm -c y -t date --steps 12 -o results/
     """
@@ -236,7 +236,7 @@ def fit(
     certificate: Certificate = False,
     quiet: Quiet = False,
 ) -> None:
-    """Parameters of a model by maximum likelihood, with standard errors.
+    """Maximum likelihood estimates of parameters, with standard errors.
 
     psdfilter fit data.csv -m model.py:build -c y --bound q=0: -o results/
     """
@@ -300,7 +300,10 @@ def demo(
 
 @app.command(rich_help_panel=_MODEL)
 def systems() -> None:
-    """List ready-made systems, which can be simulated."""
+    """List ready-made systems, which can be simulated.
+
+    psdfilter systems
+    """
     from psdfilter.cli._show import Screen
     from psdfilter.systems import ALL
 
@@ -310,7 +313,10 @@ def systems() -> None:
 
 @app.command(rich_help_panel=_MODEL)
 def models() -> None:
-    """List the names that --model takes, with their parameters."""
+    """List the names that --model takes, with their parameters.
+
+    psdfilter models
+    """
     from psdfilter.cli._model import families, find_model
     from psdfilter.cli._show import Screen
     from psdfilter.systems import System

@@ -33,6 +33,7 @@ from ._limits import (
     masses_over_time,
     values_on_line,
 )
+from ._split import draw_points, split_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,7 +66,8 @@ def over_time(
             otherwise; "ridges" for a curve at each of at most forty times.
         truth: true states (T, d), or (T,) if d = 1.
         observations: numbers (T,) in units of the state, drawn as points.
-        mass: of a central interval, drawn as lines, on a heat map.
+        mass: of a central interval, drawn as lines, on a heat map; where modes are apart, ends of
+            the regions of highest density, drawn as points.
         limits: a box or a pair (lower, upper); by default what holds nearly all of the mass.
         times: instead of the result's.
         names: of all coordinates.
@@ -90,9 +92,7 @@ def over_time(
     image = ax.pcolormesh(at[last], x, np.sqrt(values[last]).T, cmap=HEAT, shading="nearest")
     image.set_edgecolor("face")
     if mass is not None:
-        lower, upper = (np.asarray(end)[:, i] for end in result.interval(mass))
-        ax.plot(at, lower, color=ON_HEAT, lw=1.1, label=f"{mass:.0%} interval")
-        ax.plot(at, upper, color=ON_HEAT, lw=1.1)
+        _draw_ends(ax, at, result, i, mass)
     if seen is not None:
         ax.plot(at, seen, "x", color=DATA, ms=4, mew=0.9, label="observed")
     if states is not None:
@@ -123,6 +123,18 @@ def _values(result: AbstractResult, i: int, window: np.ndarray) -> tuple[np.ndar
         return x, np.stack(each)
     edges = np.linspace(window[0], window[1], _EDGES)
     return 0.5 * (edges[1:] + edges[:-1]), masses_over_time(result, i, edges)
+
+
+def _draw_ends(ax: "Axes", at: np.ndarray, result: AbstractResult, i: int, mass: float) -> None:
+    """Of the interval or of the regions that hold the mass."""
+    split = split_of(result, coordinate=i)
+    if split is not None:
+        regions = split[0].regions(mass)
+        draw_points(ax, at, regions, color=ON_HEAT, label=f"{mass:.0%} region")
+        return
+    lower, upper = (np.asarray(end)[:, i] for end in result.interval(mass))
+    ax.plot(at, lower, color=ON_HEAT, lw=1.1, label=f"{mass:.0%} interval")
+    ax.plot(at, upper, color=ON_HEAT, lw=1.1)
 
 
 def _ridges(

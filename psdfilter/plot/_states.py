@@ -23,6 +23,7 @@ from ._axes import (
     rows_of,
     times_of,
 )
+from ._split import draw_points, draw_regions, split_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,6 +40,8 @@ def states(
 ) -> np.ndarray:
     """Median and central interval of every coordinate of the state, one below the other.
 
+    Where modes are apart, regions of highest density and the modes in them are drawn instead.
+
     Args:
         post: from `run_filter`, `run_smoother` or `forecast`.
         truth: true states (T, d), to be drawn too.
@@ -54,8 +57,15 @@ def states(
     true = None if truth is None else rows_of("truth", truth, (count, dim))
     panels = panels_for(axes, dim, 1, (8.0, 2.4))[:dim]
     for i, ax in enumerate(panels):
-        ax.fill_between(at, lower[:, i], upper[:, i], color=BAND, lw=0, label=f"{mass:.0%} band")
-        ax.plot(at, middle[:, i], color=LINE, lw=1.2, label="median")
+        split = split_of(post, coordinate=i)
+        if split is None:
+            ends = lower[:, i], upper[:, i]
+            ax.fill_between(at, *ends, color=BAND, lw=0, label=f"{mass:.0%} band")
+            ax.plot(at, middle[:, i], color=LINE, lw=1.2, label="median")
+        else:
+            label = f"{mass:.0%} region"
+            draw_regions(ax, at, split[0].regions(mass), num=count, color=BAND, label=label)
+            draw_points(ax, at, split[0].modes(mass), color=LINE, label="modes")
         if true is not None:
             ax.plot(at, true[:, i], color=TRUTH, lw=1, label="truth")
         ax.margins(x=0)
@@ -74,6 +84,8 @@ def comparison(
 ) -> "Axes":
     """Medians and central intervals of several results, such as a filter and its smoother.
 
+    Where modes are apart, regions of highest density and the modes in them are drawn instead.
+
     Args:
         results: by the names that the legend gives them; `truth` has the times of the first.
         coordinate: which.
@@ -86,7 +98,15 @@ def comparison(
         raise ValueError("results must hold at least one result, got none")
     ax, first = axes_for(ax), next(iter(results.values()))
     i = coordinate_of(coordinate, first.mean.shape[1])
-    for (name, result), colour in zip(results.items(), OTHERS, strict=False):
+    split = split_of(*results.values(), coordinate=i)
+    for k, ((name, result), colour) in enumerate(zip(results.items(), OTHERS, strict=False)):
+        if split is not None:
+            at, style = times_of(result), {"color": colour, "alpha": 0.3, "num": len(result.mean)}
+            draw_regions(
+                ax, at, split[k].regions(mass), label=f"{name}, {mass:.0%} region", **style
+            )
+            draw_points(ax, at, split[k].modes(mass), color=colour)
+            continue
         lower, upper = (np.asarray(end)[:, i] for end in result.interval(mass))
         at = times_of(result)
         ax.fill_between(at, lower, upper, color=colour, alpha=0.2, lw=0)

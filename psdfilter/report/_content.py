@@ -7,8 +7,9 @@ from typing import TypeVar
 import numpy as np
 from scipy.special import ndtri
 
-from .._frames.out import Moments, plain_times, state_names
+from .._frames.out import Moments, plain_times, settled, state_names
 from .._inference.numerics.gridded import density_on_plane, marginal_densities
+from .._inference.numerics.regions import highest_regions, modes_within
 from .._inference.posterior import Forecast, Posterior, Smoothed
 from .._inference.result import AbstractResult
 
@@ -41,6 +42,26 @@ class Laws:
         """One quantile of one coordinate, (t,)."""
         return self.quantiles[LEVELS.index(level), :, i]
 
+    def regions(self, mass: float, i: int) -> list[np.ndarray]:
+        """Regions of highest density of one coordinate, (r, 2) each, where densities are known."""
+        if self.points is None or self.densities is None:
+            return []
+        return [highest_regions(self.points[i], row[i], mass) for row in self.densities]
+
+    def modes(self, i: int) -> list[np.ndarray]:
+        """The highest point of each region of 90%."""
+        if self.points is None or self.densities is None:
+            return []
+        pairs = zip(self.densities, self.regions(0.9, i), strict=True)
+        return [modes_within(self.points[i], row[i], regions) for row, regions in pairs]
+
+    def is_split(self, i: int) -> bool:
+        """Whether 90% of a coordinate lie in several intervals at some time.
+
+        Medians may then be where the state never is.
+        """
+        return any(len(regions) > 1 for regions in self.regions(0.9, i))
+
 
 @dataclass(frozen=True)
 class Seen:
@@ -59,6 +80,7 @@ class Content:
     Attributes:
         times: of the shown rows, ISO dates or numbers.
         columns: which of the shown rows have densities.
+        ahead_columns: which rows of the forecast have.
         num: number of rows, shown or not.
         lost: why something is not there, by what it is.
         joint: of states in the plane, points of the axes and joint densities, (c, n, n).
@@ -75,12 +97,18 @@ class Content:
     ahead: Laws | None
     ahead_observed: Laws | None
     ahead_times: Moments
+    ahead_columns: np.ndarray
     seen: Seen
     log_likelihoods: np.ndarray
     errors: np.ndarray | None
     tol: float
     lost: dict[str, str]
     joint: tuple[np.ndarray, np.ndarray] | None = None
+
+    def is_split(self, i: int) -> bool:
+        """Whether a coordinate has several modes that are apart, in any of its laws."""
+        laws = (self.filtered, self.smoothed, self.ahead)
+        return any(each.is_split(i) for each in laws if each is not None)
 
 
 def collect(
@@ -94,6 +122,8 @@ def collect(
     at, name = _times(post, ahead)
     later = attempt("the law of y in the forecast", lost, lambda: _observed_ahead(ahead))
     observed = observed_names(post)
+    future = np.arange(0 if ahead is None else ahead.mean.shape[0])
+    later_columns = _spread(len(future), _MOST_COLUMNS)
 
     def joint() -> tuple[np.ndarray, np.ndarray]:
         return density_on_plane(post.laws, _PLANE_GRID, rows[columns])
@@ -108,9 +138,10 @@ def collect(
         observed_names=observed,
         filtered=_laws(post, rows, rows[columns]),
         smoothed=None if smooth is None else _laws(smooth, rows, rows[columns]),
-        ahead=None if ahead is None else _laws(ahead, np.arange(ahead.mean.shape[0]), None),
+        ahead=None if ahead is None else _laws(ahead, future, later_columns),
         ahead_observed=later,
         ahead_times=at[1],
+        ahead_columns=later_columns,
         seen=_seen(post, rows, lost),
         log_likelihoods=np.asarray(post.log_likelihoods)[rows],
         errors=errors,
@@ -150,7 +181,8 @@ def _laws(result: AbstractResult, rows: np.ndarray, dense: np.ndarray | None) ->
     points = densities = None
     if dense is not None:
         points, densities = marginal_densities(result.laws, result.mean.shape, _GRID, dense)
-    mean = np.asarray(result.mean)
+    mean = settled(np.asarray(result.mean), deviation)
+    quantiles = settled(quantiles, deviation)
     return Laws(mean[rows], deviation[rows], quantiles[:, rows], points, densities)
 
 

@@ -12,13 +12,23 @@ from scipy.special import ndtri
 
 from .._frames.out import Moments, needed
 from ._content import Content, Laws
+from ._regions import (
+    DATA,
+    FILTER,
+    FORECAST,
+    ON_HEAT,
+    OUTSIDE,
+    SMOOTHER,
+    add_edges,
+    add_modes,
+    add_regions,
+    faint,
+)
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-# Okabe and Ito: colour-blind eyes tell them apart too, on white and on black.
-FILTER, SMOOTHER, FORECAST, DATA, OUTSIDE = "#0072b2", "#009e73", "#cc79a7", "#7f7f7f", "#d55e00"
-_ON_HEAT = "#e69f00"
+# The legend is above the data, the tool bar below them (see page.css).
 _MARGIN = {"l": 56, "r": 12, "t": 12, "b": 48}
 _BINS = 20
 
@@ -26,12 +36,6 @@ _BINS = 20
 def escaped(text: str) -> str:
     """Text that Plotly shows as it is: it would read tags in it."""
     return html.escape(str(text), quote=False)
-
-
-def faint(colour: str, share: float) -> str:
-    """A colour that lets others shine through."""
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return f"rgba({red},{green},{blue},{share})"
 
 
 def figures(content: Content) -> dict[str, list[dict[str, object]]]:
@@ -106,15 +110,18 @@ def _density(content: Content, i: int) -> "go.Figure":
         hoverinfo="skip",
         colorscale="Blues",
     )
-    for level, shown in ((0.05, True), (0.95, False)):
-        figure.add_scatter(
-            x=content.times,
-            y=laws.level(level, i),
-            mode="lines",
-            line={"width": 1.5, "color": _ON_HEAT},
-            name="90% interval",
-            showlegend=shown,
-        )
+    if laws.is_split(i):
+        add_edges(figure, at, laws.regions(0.9, i))
+    else:
+        for level, shown in ((0.05, True), (0.95, False)):
+            figure.add_scatter(
+                x=content.times,
+                y=laws.level(level, i),
+                mode="lines",
+                line={"width": 1.5, "color": ON_HEAT},
+                name="90% interval",
+                showlegend=shown,
+            )
     figure.update_yaxes(range=_window(content, i))
     cursor = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "line": {"color": OUTSIDE}}
     return figure.update_layout(shapes=[{**cursor, "x0": at[0], "x1": at[0]}])
@@ -138,13 +145,9 @@ def _moment(content: Content, i: int) -> "go.Figure":
                 fillcolor=faint(colour, 0.2),
                 name=name,
             )
-    largest = max(
-        float(laws.densities[:, i].max())
-        for laws in (content.filtered, content.smoothed)
-        if laws is not None and laws.densities is not None
-    )
     figure.update_yaxes(range=_window(content, i))
-    return figure.update_xaxes(range=[0, 1.05 * largest])
+    # The page scales the axis of densities to each moment: one sharp law would flatten all others.
+    return figure.update_xaxes(rangemode="tozero", automargin=False, nticks=5)
 
 
 def _joint(content: Content) -> "go.Figure":
@@ -167,6 +170,8 @@ def _window(content: Content, i: int) -> list[float]:
 
 def _states(content: Content, i: int) -> "go.Figure":
     figure = _figure(content.time_name, content.names[i])
+    if content.is_split(i):
+        return _split_states(figure, content, i)
     at = content.times
     for name, laws, colour in (
         ("filter", content.filtered, FILTER),
@@ -179,8 +184,23 @@ def _states(content: Content, i: int) -> "go.Figure":
                 x=at, y=laws.level(0.5, i), mode="lines", line={"color": colour}, name=name
             )
     if content.ahead is not None:
-        last = _last(content.filtered)
-        _fan(figure, content, content.ahead, i, last)
+        _fan(figure, content, content.ahead, i, _last(content.filtered))
+    return figure
+
+
+def _split_states(figure: "go.Figure", content: Content, i: int) -> "go.Figure":
+    """Regions of highest density and modes: medians would lie between modes."""
+    past = [content.times[k] for k in content.columns]
+    future = [content.ahead_times[k] for k in content.ahead_columns]
+    for name, laws, colour, at in (
+        ("filter", content.filtered, FILTER, past),
+        ("smoother", content.smoothed, SMOOTHER, past),
+        ("forecast", content.ahead, FORECAST, future),
+    ):
+        if laws is not None:
+            shown = len(past) + len(future)
+            add_regions(figure, at, laws.regions(0.9, i), (f"{name}, 90%", colour, shown))
+            add_modes(figure, at, laws.modes(i), (f"{name}, modes", colour))
     return figure
 
 
@@ -219,7 +239,7 @@ def _observations(content: Content, j: int) -> "go.Figure":
             outside = (seen < low) | (seen > high)
     for name, chosen, colour, symbol in (
         ("observed", ~outside, DATA, "circle"),
-        ("outside of its interval", outside, OUTSIDE, "x"),
+        ("observed, outside", outside, OUTSIDE, "x"),
     ):
         if chosen.any():
             figure.add_scatter(
@@ -231,7 +251,26 @@ def _observations(content: Content, j: int) -> "go.Figure":
             )
     if content.ahead_observed is not None:
         _fan(figure, content, content.ahead_observed, j, None)
-    return figure
+    window = _observed_window(content, j)
+    return figure if window is None else figure.update_yaxes(range=window)
+
+
+def _observed_window(content: Content, j: int) -> list[float] | None:
+    """What was seen and nearly all of what was predicted: the first, of a vague prior, is wide."""
+    shown = [content.seen.values[:, j]]
+    if content.seen.predicted is not None:
+        for level in (0.05, 0.95):
+            ends = content.seen.predicted.level(level, j)
+            ends = ends[np.isfinite(ends)]
+            shown.append(np.quantile(ends, [0.05, 0.95]) if len(ends) else ends)
+    if content.ahead_observed is not None:
+        shown += [content.ahead_observed.level(level, j) for level in (0.025, 0.975)]
+    values = np.concatenate(shown)
+    values = values[np.isfinite(values)]
+    if not len(values) or values.min() == values.max():
+        return None
+    room = 0.05 * (values.max() - values.min())
+    return [float(values.min() - room), float(values.max() + room)]
 
 
 def _likelihoods(content: Content) -> "go.Figure":
@@ -268,7 +307,7 @@ def _residuals(content: Content, values: np.ndarray) -> "go.Figure":
 def _normal(values: np.ndarray) -> "go.Figure":
     kept = np.sort(values[np.isfinite(values)])
     wanted = ndtri((np.arange(len(kept)) + 0.5) / max(1, len(kept)))
-    figure = _figure("normal quantile", "residual", hovermode="closest")
+    figure = _figure("normal quantile", "residual", hovermode="closest", showlegend=False)
     marker = {"color": FILTER, "size": 5}
     figure.add_scatter(x=wanted, y=kept, mode="markers", marker=marker, name="residuals")
     ends = np.array([-3.0, 3.0])

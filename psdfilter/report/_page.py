@@ -83,10 +83,21 @@ def _moments(content: Content, i: int) -> dict[str, object]:
         "sd": _short(laws.sd[at, i]),
         "lower": _short(laws.level(0.05, i)[at]),
         "upper": _short(laws.level(0.95, i)[at]),
+        "regions": _regions(content, i),
         "densities": [
             [_short(row[i]) for row in x.densities] for x in each if x.densities is not None
         ],
     }
+
+
+def _regions(content: Content, i: int) -> list[str] | None:
+    """In words, for a coordinate whose modes are apart."""
+    if not content.filtered.is_split(i):
+        return None
+    return [
+        " and ".join(f"{low:.3g} to {high:.3g}" for low, high in each)
+        for each in content.filtered.regions(0.9, i)
+    ]
 
 
 def _short(values: np.ndarray, digits: int = 7) -> list[float | None]:

@@ -64,7 +64,9 @@ def contents_of(parts: Iterable[Part]) -> str:
     return f"<ul>{links}</ul>"
 
 
-_LIKELIHOOD = "What each observation adds to the log-likelihood; missing ones add nothing."
+_LIKELIHOOD = (
+    "Contribution of each observation to the log-likelihood; missing ones contribute nothing."
+)
 
 
 def _section(anchor: str, title: str, body: str) -> str:
@@ -135,7 +137,7 @@ def _warnings(content: Content, words: Words) -> str:
             f"The largest error estimate, {np.max(content.errors):.1e}, is above the tolerance."
         )
     if words.fit is not None and not words.fit.converged:
-        notes.append("The search for parameters has not converged.")
+        notes.append("The parameter search has not converged.")
     if not notes:
         return ""
     items = "".join(f"<li>{escape(note)}</li>" for note in notes)
@@ -157,11 +159,11 @@ def _density(content: Content, made: set[str]) -> str:
         'aria-describedby="said"></div></div><output id="said" for="slider" aria-live="polite">'
         "</output>"
     )
-    left = "Filtered density over time; darker (in the dark, brighter) is more likely." + thinned
-    right = "The density at the time of the slider."
+    left = "Filtered density over time; darker is more probable (in dark mode, brighter)." + thinned
+    right = "Density at the selected time."
     text = f'{controls}<div class="pair">{_figure("density", left)}{_figure("moment", right)}</div>'
     if "joint" in made:
-        text += _figure("joint", "The joint filtered density at the time of the slider.")
+        text += _figure("joint", "Joint filtered density at the selected time.")
     return text + _lost(content, "joint densities")
 
 
@@ -169,8 +171,13 @@ def _states(content: Content) -> str:
     parts = ["filter"]
     parts += [] if content.smoothed is None else ["smoother"]
     parts += [] if content.ahead is None else [f"forecast of {len(content.ahead_times)} steps"]
-    caption = f"Medians and intervals of the state: {', '.join(parts)}."
-    return _figure("states", caption) + _last_values(content)
+    shown = "Medians and 90% intervals of the state"
+    if any(content.is_split(i) for i in range(len(content.names))):
+        shown = (
+            "Medians and 90% intervals of the state, or modes and 90% regions of highest density "
+            "where it is multimodal"
+        )
+    return _figure("states", f"{shown}: {', '.join(parts)}.") + _last_values(content)
 
 
 def _last_values(content: Content) -> str:
@@ -190,11 +197,11 @@ def _last_values(content: Content) -> str:
 
 def _observations(content: Content) -> str:
     if content.seen.predicted is None:
-        caption = "What was observed."
+        caption = "Observations."
     else:
         caption = (
-            "What was observed, on the 90% interval that the rows before predicted; one in ten "
-            "should be outside."
+            "Observations and the 90% interval predicted from the rows before. About one in ten "
+            "should lie outside."
         )
     choice = _choice("column", "Column", content.observed_names)
     controls = f'<div class="controls">{choice}</div>' if choice else ""
@@ -206,9 +213,11 @@ def _checks(content: Content, made: set[str]) -> str:
         return _lost(content, "PIT and residuals")
     return (
         '<div class="trio">'
-        + _figure("pit", "Probability integral transforms: flat if the model is right.")
+        + _figure("pit", "Probability integral transform (PIT): uniform if the model is right.")
         + _figure("residuals", "Residuals: standard normal if the model is right.")
-        + _figure("normal", "Residuals against normal quantiles: on the line if it is right.")
+        + _figure(
+            "normal", "Residuals against normal quantiles: on the line if the model is right."
+        )
         + "</div>"
     )
 
@@ -222,11 +231,11 @@ def _lost(content: Content, what: str) -> str:
 def _errors(content: Content, words: Words, made: set[str]) -> str:
     text = _lost(content, "error estimates")
     if content.errors is not None:
-        text = "<p>This engine is exact: there is no error but rounding.</p>"
+        text = "<p>This engine is exact up to rounding.</p>"
     if "errors" in made:
         text = _figure(
             "errors",
-            "Estimated total variation distance to the exact filter, and the tolerance (dotted).",
+            "Estimated total variation distance to the exact filter; the tolerance is dotted.",
         )
     if words.certificate:
         lost: dict[str, str] = {}

@@ -6,7 +6,12 @@
   const narrow = window.matchMedia("(max-width: 46rem)");
   const wantsDark = window.matchMedia("(prefers-color-scheme: dark)");
   const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
-  const config = { responsive: true, displaylogo: false, displayModeBar: "hover" };
+  // Without a mouse the bar would always be there, and fingers zoom by themselves.
+  const hovers = window.matchMedia("(hover: hover)");
+  const config = {
+    responsive: true, displaylogo: false, displayModeBar: hovers.matches ? "hover" : false,
+    modeBarButtons: [["zoom2d", "pan2d", "resetScale2d", "toImage"]],
+  };
   let state = 0;
   let column = 0;
   let moment = 0;
@@ -22,8 +27,9 @@
     layout.plot_bgcolor = "rgba(0,0,0,0)";
     layout.font = { color: ink, family: "system-ui, sans-serif", size: narrow.matches ? 11 : 13 };
     layout.hoverlabel = { bgcolor: colour("--panel"), bordercolor: colour("--line"), font: { color: ink } };
-    layout.xaxis = { ...layout.xaxis, ...axis };
-    layout.yaxis = { ...layout.yaxis, ...axis };
+    layout.xaxis = { ...axis, ...layout.xaxis };
+    layout.yaxis = { ...axis, ...layout.yaxis };
+    layout.modebar = { bgcolor: "rgba(0,0,0,0)", color: colour("--faint"), activecolor: ink };
     layout.dragmode = narrow.matches ? false : "zoom";
     if (calm.matches) { layout.transition = { duration: 0 }; }
     const traces = structuredClone(figure.data).map((trace) => trace.type === "heatmap"
@@ -52,12 +58,14 @@
     const laws = data.moments[state];
     const parts = [`${data.timeName} ${at}`, `mean ${number(laws.mean[moment])}`,
       `standard deviation ${number(laws.sd[moment])}`,
-      `90% interval ${number(laws.lower[moment])} to ${number(laws.upper[moment])}`];
+      laws.regions ? `90% region ${laws.regions[moment]}`
+        : `90% interval ${number(laws.lower[moment])} to ${number(laws.upper[moment])}`];
     const text = parts.join(", ");
     slider.setAttribute("aria-valuetext", text);
     byId("said").textContent = text;
     const curves = laws.densities.map((each) => each[moment]);
-    Plotly.restyle("plot-moment", { x: curves });
+    const highest = Math.max(...curves.flat());
+    Plotly.update("plot-moment", { x: curves }, { "xaxis.range": [0, 1.05 * highest || 1] });
     if (data.joint) { Plotly.restyle("plot-joint", { z: [data.joint[moment]] }); }
     Plotly.relayout("plot-density", { "shapes[0].x0": at, "shapes[0].x1": at });
   }
@@ -68,7 +76,7 @@
 
   function setTheme(dark) {
     root.dataset.theme = dark ? "dark" : "light";
-    byId("theme").textContent = dark ? "Light colours" : "Dark colours";
+    byId("theme").textContent = dark ? "Light mode" : "Dark mode";
   }
 
   byId("slider").addEventListener("input", (event) => { moment = Number(event.target.value); show(); });

@@ -110,7 +110,7 @@ def _make(dim: int, num_nodes: int | None) -> System:
 
     return System(
         f"linear_{dim}d",
-        f"linear-Gaussian in {dim} dimensions, with a Kalman filter to compare with",
+        f"linear-Gaussian, {dim} coordinate{'s' * (dim > 1)}, with a Kalman filter to compare with",
         dim,
         model,
         sampler,

@@ -367,8 +367,14 @@ def test_without_its_packages_the_command_says_what_to_install():
 def test_a_demo_ends_by_naming_its_report(place):
     out = run("demo", "linear_1d", "--steps", "12")
     assert out.stdout.splitlines()[-1] == "wrote output/report.html"
-    assert "linear-Gaussian in 1 dimensions" in Path("output/report.html").read_text("utf-8")
+    assert "linear-Gaussian, 1 coordinate, " in Path("output/report.html").read_text("utf-8")
     assert "did you mean" not in run("demo", "nothing", code=4).output
+
+
+def test_a_column_without_numbers_is_pointed_out(place):
+    (place / "none.csv").write_text("y\nNA\nNA\n")
+    out = run("filter", "none.csv", "-m", "model.py:ssm")
+    assert "column 'y' has no numbers" in out.output
 
 
 def test_data_from_the_standard_input(place):

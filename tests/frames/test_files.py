@@ -94,10 +94,14 @@ def test_dates_of_another_form(tmp_path):
         ("t,y\n1,1,5\n", {"columns": ["y"]}, r"data.csv:2: the row has 3 cells.*decimal commas"),
         ("y\n1\ninf\n", {}, r'data.csv:3:1: .*"inf" is infinite'),
         ("y\n1\n1_000\n", {}, r'data.csv:3:1: .*"1_000" is no number'),
+        ("y\n1\n1e999\n", {}, r'data.csv:3:1: .*"1e999" is infinite'),
+        ('y\n"1,000"\n', {}, r"data.csv:2:1: .*remove it if it separates thousands"),
+        ('t,y\n1,"1\n2,2\n', {"columns": ["y"]}, r"data.csv:3: .*quotation mark not closed"),
+        ("t,y\n1,1\n2\n", {"columns": ["y"]}, r"data.csv:3: the row has 1 cell, and the first"),
         (
             "t,y\n2020-01-02,1\n2020-01-01,2\n",
             {"time": "t"},
-            r"data.csv:3:1: .*2020-01-01.* comes after 2020-01-02.*\(line 2\).*--sort",
+            r"data.csv:3:1: .*2020-01-01 comes after 2020-01-02 \(line 2\).*--sort",
         ),
         (
             "t,y\n2020-01-01,1\n\n2020-01-01,2\n",

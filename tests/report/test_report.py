@@ -60,9 +60,11 @@ def opened(browser, page_path):
     """page(width, dark): the report, opened; what it said and asked for is checked at the end."""
     said, asked, contexts = [], [], []
 
-    def page(width=1280, dark=False):
-        scheme = "dark" if dark else "light"
-        context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    def page(width=1280, dark=False, touch=False):
+        scheme, size = "dark" if dark else "light", {"width": width, "height": 800}
+        context = browser.new_context(
+            viewport=size, color_scheme=scheme, has_touch=touch, is_mobile=touch
+        )
         contexts.append(context)
         tab = context.new_page()
         tab.on("console", lambda message: said.append(message.text))
@@ -110,7 +112,8 @@ def test_figures_hold_the_arrays(opened, results):
     predicted = post.predicted_observations
     names = traces(tab, "observations")
     middle = numbers(tab, "observations", names.index("predicted"), "y")
-    np.testing.assert_allclose(middle, predicted.quantile(0.5)[:, 0], rtol=1e-12)
+    # What rounding has left of zero is shown as zero.
+    np.testing.assert_allclose(middle, predicted.quantile(0.5)[:, 0], rtol=1e-12, atol=1e-14)
     z = tab.evaluate("document.getElementById('plot-density')._fullData[0].z.length")
     assert z == 121
 
@@ -189,6 +192,29 @@ def test_widths_and_colours(width, dark, opened):
     assert (tab.evaluate("getComputedStyle(document.body).backgroundColor") == dark_ground) != dark
 
 
+OVERLAPS = """
+id => {
+  const place = document.getElementById(id);
+  const shown = (name) => [...place.querySelectorAll(name)].map(e => e.getBoundingClientRect());
+  const bars = shown(".modebar").filter(b => b.width > 0);
+  const words = [...shown(".legend"), ...shown(".ytitle"), ...shown(".xtick text")];
+  const meet = (a, b) => a.left < b.right && b.left < a.right
+    && a.top < b.bottom && b.top < a.bottom;
+  return [bars.length, bars.flatMap(b => words.filter(w => meet(b, w))).length];
+}
+"""
+
+
+def test_the_tool_bar_lies_on_nothing(opened):
+    tab = opened()
+    for name in ("density", "moment", "states", "likelihoods"):
+        tab.hover(f"#plot-{name}")
+        assert tab.evaluate(OVERLAPS, f"plot-{name}") == [1, 0], name
+    tab = opened(390, touch=True)
+    assert tab.evaluate(OVERLAPS, "plot-moment") == [0, 0]
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+
+
 def test_everything_has_a_name_for_those_who_do_not_see_it(opened):
     tab = opened()
     unnamed = tab.evaluate(
@@ -228,3 +254,41 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path, monkeypatch, results):
     with pytest.raises(OSError, match="full"):
         psd.report.write(Path(tmp_path) / "r.html", results[0])
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def two_modes():
+    """A law of two modes at every time, from a prior of two and exact dynamics."""
+    prior = psd.from_mixture([0.5, 0.5], [[-3.0], [3.0]], [[[0.04]], [[0.04]]])
+    ssm = psd.linear_gaussian(1.0, 0.01, 1.0, 100.0, 0.0, 1.0, prior=prior)
+    model = psd.learn(ssm)
+    post = psd.run_filter(model, np.zeros(5))
+    return post, psd.forecast(model, post, 2)
+
+
+@pytest.mark.long
+def test_modes_that_are_apart_have_regions_instead_of_a_median(two_modes):
+    post, ahead = two_modes
+    text = psd.report.render(post, ahead=ahead)
+    data = json.loads(re.search(r'(?s)id="data">(.*?)</script>', text)[1])
+    drawn = {trace["name"]: trace for trace in data["figures"]["states"][0]["data"]}
+    assert set(drawn) == {"filter, 90%", "filter, modes", "forecast, 90%", "forecast, modes"}
+    modes = np.array(drawn["filter, modes"]["y"]).reshape(5, 2)
+    np.testing.assert_allclose(modes, [[-3, 3]] * 5, atol=0.02)
+    bars = np.array(drawn["filter, 90%"]["y"], dtype=float).reshape(5, 2, 3)[:, :, :2]
+    reach = 1.645 * np.sqrt(0.04 + 0.01 * np.arange(1, 6))
+    np.testing.assert_allclose(bars[:, 1, 1] - 3, reach, rtol=0.1)
+    assert np.abs(bars).min() > 2  # nothing in the gap, where median and mean are
+    assert data["moments"][0]["mean"] == [0.0] * 5  # not what rounding has left of it
+    assert " and " in data["moments"][0]["regions"][0]
+
+
+@pytest.mark.long
+def test_a_vague_prior_does_not_flatten_the_observations():
+    model = psd.learn(psd.linear_gaussian(1.0, 0.1, 1.0, 0.5, 0.0, 1e6))
+    ys = np.random.default_rng(0).normal(size=40)
+    text = psd.report.render(psd.run_filter(model, ys))
+    data = json.loads(re.search(r'(?s)id="data">(.*?)</script>', text)[1])
+    low, high = data["figures"]["observations"][0]["layout"]["yaxis"]["range"]
+    assert low < ys.min() < ys.max() < high
+    assert high - low < 10
