@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._checks import Numbers, as_count, as_key, is_concrete
+from .._checks import Numbers, as_count, as_key, counted, is_concrete
 from .._density.moments import mode as mode_of
 from .._density.psd import AbstractDensity
 from .._frames.labels import Labels
@@ -259,7 +259,7 @@ class AbstractResult(ABC):
         num, dim = self.mean.shape
         times = np.asarray(self.times)
         rows = {
-            "times": f"{num}, from {times[0]} to {times[-1]}; state of {dim} coordinates",
+            "times": f"{num}, from {times[0]} to {times[-1]}; {counted(dim, 'coordinate')}",
             **{name: _shown(value) for name, value in self.facts.items()},
             "last mean": np.array2string(np.asarray(self.mean[-1]), precision=6),
             "last sd": np.array2string(_deviations(np.asarray(self.covariance))[-1], precision=6),

@@ -60,7 +60,7 @@ def test_summaries_print(sine):
     facts = dict(line.split("  ", 1) for line in lines[1:])
     assert float(facts["log likelihood"]) == pytest.approx(float(post.log_likelihood), rel=1e-5)
     assert int(facts["not used"]) == 1
-    assert "from 1 to 8; state of 1 coordinates" in facts["times"]
+    assert "from 1 to 8; 1 coordinate" in facts["times"]
     assert "lag" in str(psd.run_smoother(model, ys, lag=2))
     assert str(psd.forecast(model, post, 2)).startswith("Forecast")
     assert jax.eval_shape(lambda y: psd.run_filter(model, y).mean, jnp.asarray(ys)).shape == (8, 1)
