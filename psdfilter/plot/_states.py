@@ -23,6 +23,7 @@ from ._axes import (
     rows_of,
     times_of,
 )
+from ._circles import circle_of, copies_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,13 +55,23 @@ def states(
     true = None if truth is None else rows_of("truth", truth, (count, dim))
     panels = panels_for(axes, dim, 1, (8.0, 2.4))[:dim]
     for i, ax in enumerate(panels):
-        ax.fill_between(at, lower[:, i], upper[:, i], color=BAND, lw=0, label=f"{mass:.0%} band")
-        ax.plot(at, middle[:, i], color=LINE, lw=1.2, label="median")
+        circle = circle_of(post, i)
+        curves = middle[:, i], lower[:, i], upper[:, i]
+        for k, (line, low, high) in enumerate(copies_of(curves, circle)):
+            ax.fill_between(at, low, high, color=BAND, lw=0, label=_once(k, f"{mass:.0%} band"))
+            ax.plot(at, line, color=LINE, lw=1.2, label=_once(k, "median"))
         if true is not None:
-            ax.plot(at, true[:, i], color=TRUTH, lw=1, label="truth")
+            for k, (line,) in enumerate(copies_of([true[:, i]], circle)):
+                ax.plot(at, line, color=TRUTH, lw=1, label=_once(k, "truth"))
+        _ = None if circle is None else ax.set_ylim(*circle)
         ax.margins(x=0)
         finish(ax, "time" if i == dim - 1 else None, labels[i], legend=i == 0)
     return panels
+
+
+def _once(k: int, label: str) -> str | None:
+    """A label for the first of several copies."""
+    return label if k == 0 else None
 
 
 def comparison(
@@ -89,13 +100,16 @@ def comparison(
     for (name, result), colour in zip(results.items(), OTHERS, strict=False):
         lower, upper = (np.asarray(end)[:, i] for end in result.interval(mass))
         at = times_of(result)
-        ax.fill_between(at, lower, upper, color=colour, alpha=0.2, lw=0)
-        for end in (lower, upper):
-            ax.plot(at, end, color=colour, lw=0.6)
-        middle = np.asarray(result.quantile(0.5))[:, i]
-        ax.plot(at, middle, color=colour, lw=1.2, label=f"{name}, {mass:.0%} band")
+        curves = np.asarray(result.quantile(0.5))[:, i], lower, upper
+        for k, (middle, *ends) in enumerate(copies_of(curves, circle_of(result, i))):
+            ax.fill_between(at, *ends, color=colour, alpha=0.2, lw=0)
+            for end in ends:
+                ax.plot(at, end, color=colour, lw=0.6)
+            ax.plot(at, middle, color=colour, lw=1.2, label=_once(k, f"{name}, {mass:.0%} band"))
     if truth is not None:
         true = rows_of("truth", truth, first.mean.shape)[:, i]
         ax.plot(times_of(first), true, ".", color=TRUTH, ms=4, label="truth")
+    if (circle := circle_of(first, i)) is not None:
+        ax.set_ylim(*circle)
     ax.margins(x=0)
     return finish(ax, "time", names_of(names, first.mean.shape[1])[i])
