@@ -51,13 +51,13 @@ class Point(NamedTuple):
 
 
 @eqx.filter_jit
-def _program(objective: Function, free: Array) -> tuple[Array, Array]:
+def value_and_gradient(objective: Function, free: Array) -> tuple[Array, Array]:
     return jax.value_and_grad(lambda z: objective(z))(free)
 
 
 def evaluated(objective: Function, free: Float[np.ndarray, " p"]) -> Point:
     """Value and gradient at a point."""
-    value, gradient = _program(objective, jnp.asarray(free))
+    value, gradient = value_and_gradient(objective, jnp.asarray(free))
     return Point(np.asarray(free), float(value), np.asarray(gradient))
 
 
