@@ -55,7 +55,7 @@ class Backtest(NamedTuple):
     independence: float
 
     @property
-    def count(self) -> int:
+    def num_below(self) -> int:
         """How many returns were below."""
         return int(self.below[self.counted].sum())
 
@@ -66,7 +66,7 @@ class Backtest(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{self.count} of {self.num} returns below the value at risk of {self.level:.3g}, "
+            f"{self.num_below} of {self.num} returns below the value at risk of {self.level:.3g}, "
             f"{self.level * self.num:.1f} expected; p-values: coverage {self.coverage:.3f}, "
             f"independence {self.independence:.3f}"
         )

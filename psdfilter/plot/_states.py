@@ -101,9 +101,9 @@ def comparison(
         lower, upper = (np.asarray(end)[:, i] for end in result.interval(mass))
         at = times_of(result)
         curves = np.asarray(result.quantile(0.5))[:, i], lower, upper
-        for k, (middle, *ends) in enumerate(copies_of(curves, circle_of(result, i))):
-            ax.fill_between(at, *ends, color=colour, alpha=0.2, lw=0)
-            for end in ends:
+        for k, (middle, low, high) in enumerate(copies_of(curves, circle_of(result, i))):
+            ax.fill_between(at, low, high, color=colour, alpha=0.2, lw=0)
+            for end in (low, high):
                 ax.plot(at, end, color=colour, lw=0.6)
             ax.plot(at, middle, color=colour, lw=1.2, label=_once(k, f"{name}, {mass:.0%} band"))
     if truth is not None:

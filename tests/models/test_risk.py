@@ -75,8 +75,8 @@ def test_covariates_move_the_log_variance(rho):
     for cut, law in zip(found.value_at_risk, laws, strict=True):
         assert (law * h) @ stats.norm.cdf(cut, 0, np.exp(x / 2)) == pytest.approx(0.1, abs=1e-3)
     np.testing.assert_array_equal(found.below, (found.value_at_risk > Y) & (np.arange(6) > 0))
-    assert (found.num, found.count) == (5, int(found.below.sum()))
-    assert f"{found.count} of 5 returns below the value at risk of 0.1" in str(found)
+    assert (found.num, found.num_below) == (5, int(found.below.sum()))
+    assert f"{found.num_below} of 5 returns below the value at risk of 0.1" in str(found)
     # More of what raises the variance, a larger loss.
     cuts = [psd.models.value_at_risk(fitted, 0.05, inputs=np.array([z]))[0] for z in (0.0, 2.0)]
     assert cuts[1] < cuts[0] < 0
