@@ -245,3 +245,8 @@ def as_count(name: str, value: object, *, least: int = 1) -> int:
     if not _is_whole(value) or value < least:
         raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
     return int(value)
+
+
+def counted(num: int, noun: str) -> str:
+    """A number of things in words: 1 row, 2 rows."""
+    return f"{num} {noun}{'s' * (num != 1)}"

@@ -41,3 +41,21 @@ def test_snippets_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch)
         exec("\n".join(blocks), {})
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")
+
+
+@pytest.mark.parametrize(
+    ("title", "most"),
+    [
+        ("Counts with gaps", 20),
+        ("Volatility: which model", 15),
+        ("A track", 20),
+        ("A robot", 25),
+        ("Volatility with two regimes", 15),
+    ],
+)
+def test_whole_scripts_are_short(title, most):
+    """Statements and what belongs to them; blank lines are left out, and so are imports."""
+    text = (ROOT / "docs/guides/recipes.md").read_text("utf-8")
+    (section,) = [part for part in text.split("\n## ") if part.startswith(title)]
+    (code,) = re.findall(r"^```python\n(.*?)^```", section, re.S | re.M)
+    assert len([line for line in code.splitlines() if line.strip()]) <= most

@@ -14,6 +14,7 @@ from .._checks import (
     Numbers,
     as_points,
     as_reals,
+    counted,
     is_concrete,
     looked_at,
     require_x64,
@@ -92,9 +93,11 @@ class Box(PlainModule):
 
     def __str__(self) -> str:
         if not (is_concrete(self.lower) and is_concrete(self.upper)):
-            return f"Box of {self.dim} coordinates (traced)"
-        ends = zip(np.asarray(self.lower), np.asarray(self.upper), strict=True)
-        return "Box " + " x ".join(f"[{a:.6g}, {b:.6g}]" for a, b in ends)
+            return f"Box of {counted(self.dim, 'coordinate')} (traced)"
+        ends = enumerate(zip(np.asarray(self.lower), np.asarray(self.upper), strict=True))
+        return "Box " + " x ".join(
+            f"[{a:.6g}, {b:.6g}{') wrapped' if i in self.periodic else ']'}" for i, (a, b) in ends
+        )
 
     @property
     def dim(self) -> int:

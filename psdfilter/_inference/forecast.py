@@ -160,10 +160,13 @@ def _times_ahead(
     ahead = jnp.asarray(
         np.asarray(times, dtype=float) if post.origin is None else days_since(post.origin, times)
     )
-    dt = jnp.diff(ahead, prepend=before[-1:]) if ahead.shape == (num,) else jnp.zeros(0)
-    if ahead.shape != (num,) or not bool(jnp.all(dt > 0)):
+    if ahead.shape != (num,):
+        raise ValueError(f"times must hold {num} times, as many as steps, got shape {ahead.shape}")
+    dt = jnp.diff(ahead, prepend=before[-1:])
+    if not bool(jnp.all(dt > 0)):
+        k = int(np.argmin(np.asarray(dt) > 0))
+        last = "the last of the data" if k == 0 else f"times[{k - 1}]"
         raise ValueError(
-            f"times must be {num} times in order after the last of the data, got shape "
-            f"{ahead.shape}"
+            f"times must be in order and after the data, but times[{k}] is not after {last}"
         )
     return ahead, dt

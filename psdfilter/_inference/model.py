@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 import equinox as eqx
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from .._checks import counted
 from .._density.psd import AbstractDensity
 from .._modules import PlainModule
 from .._statespace.model import Inputs, StateSpaceModel
@@ -45,8 +46,7 @@ class AbstractModel(PlainModule):
 
     def __str__(self) -> str:
         """What it was learned from and how; fields are what `repr` shows."""
-        many = "s" * (self.dim > 1)
-        return f"learned model of {self.dim} coordinate{many}\n{self.report}"
+        return f"learned model of {counted(self.dim, 'coordinate')}\n{self.report}"
 
     @property
     def source(self) -> StateSpaceModel | None:
@@ -278,5 +278,10 @@ class AbstractFrozen(eqx.Module):
 
     def unresolved(self, facts: PyTree) -> Float[Array, "s t"] | None:
         """delta_t of every step, where the plan may fail to resolve an observation."""
+        del facts
+        return None
+
+    def log_masses(self, facts: PyTree) -> Float[Array, "s t"] | None:
+        """The increments, where `evidence` keeps them."""
         del facts
         return None

@@ -9,8 +9,9 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, Int
 
 from .. import _results
-from .._checks import Numbers, is_concrete
+from .._checks import Numbers, counted, is_concrete
 from .._density.psd import AbstractDensity
+from .._statespace.doubtful import why_impossible
 from .._statespace.functions import Row
 from .._statespace.model import Inputs
 from .ability import Ability
@@ -19,6 +20,7 @@ from .notices import unresolved_state
 from .registry import as_model, require
 from .run import ResolutionWarning
 from .series import as_observation, is_partly, sub_steps
+from .times import as_days
 from .trace import Law, held_to
 
 # The standard normal density at one.
@@ -48,7 +50,7 @@ class FilterState(eqx.Module):
         if not is_concrete(self.log_likelihood):
             return "FilterState(traced)"
         return (
-            f"FilterState after {int(self.step)} transitions: log-likelihood "
+            f"FilterState after {counted(int(self.step), 'transition')}: log-likelihood "
             f"{float(self.log_likelihood):.6g}, error {float(self.error):.2g}, code "
             f"{int(self.code)} (moments and density: state.moments(model), state.density(model))"
         )
@@ -87,7 +89,7 @@ def predict(
         require(known, Ability.INPUTS)
     row = state.row
     if "dt" in known.asked.names:
-        passed = jnp.asarray(dt, dtype=jnp.float64)
+        passed = jnp.asarray(as_days(dt), dtype=jnp.float64)
         if is_concrete(passed) and not float(passed) > 0:
             raise ValueError(f"dt must be positive, got {float(passed)}")
         if known.asked.step is not None:
@@ -160,6 +162,8 @@ def update(
     observed = as_observation(y, known.num_observed)
     if is_partly(observed):
         require(known, Ability.PARTLY_MISSING)
+    if is_concrete(observed) and (cause := why_impossible(known.source, observed)) is not None:
+        raise ValueError(cause)
     row = _row_of(known, state.row, inputs, "the sensor")
     if "u" in known.asked.names:
         assert isinstance(row, Row)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._checks import Numbers, as_count, as_key, is_concrete
+from .._checks import Numbers, as_count, as_key, counted, is_concrete
 from .._density.moments import mode as mode_of
 from .._density.psd import AbstractDensity
 from .._frames.labels import Labels
@@ -267,7 +267,7 @@ class AbstractResult(ABC):
         sd = _deviations(np.asarray(self.covariance))[-1]
         rows = {
             "times": f"{num}, from {times[0]} to {times[-1]}",
-            "state": f"{dim} coordinate{'s' * (dim > 1)}",
+            "state": counted(dim, "coordinate"),
             **{_words(name): _shown(value) for name, value in self.facts.items()},
             "last mean": np.array2string(settled(np.asarray(self.mean[-1]), sd), precision=6),
             "last sd": np.array2string(sd, precision=6),

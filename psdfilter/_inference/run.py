@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, overload
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Int
 
@@ -12,6 +11,7 @@ from .. import _results
 from .._checks import Numbers, is_concrete
 from .._frames.labels import Labels
 from .._frames.table import Frame, Times, as_table, labels_of
+from .._statespace.doubtful import as_if_degrees, why_impossible
 from .._statespace.model import Inputs
 from .ability import Ability
 from .batch import run_batch
@@ -101,6 +101,8 @@ def series_for(
         require(known, Ability.INPUTS)
     if series.partly:
         require(known, Ability.PARTLY_MISSING)
+    if is_concrete(series.ys) and (question := as_if_degrees(known.source, series.ys)) is not None:
+        warnings.warn(question, UserWarning, stacklevel=3)
     return series
 
 
@@ -135,7 +137,7 @@ def filter_series(
     """The filter of a series that has been checked."""
     sized, series, trace = model.settle(series, keep)
     if throw:
-        raise_failure(trace.codes, reason=lambda k: beyond_support(sized, series.ys[k]))
+        raise_failure(trace.codes, reason=lambda k: why_impossible(sized.source, series.ys[k]))
     warn_unresolved(sized, trace)
     return Posterior(sized, series, trace, called.labels, called.origin)
 
@@ -151,7 +153,9 @@ def filter_several(
     codes = np.asarray(batch.codes)
     if throw:
         for i, row in enumerate(codes):
-            raise_failure(row, f"ys[{i}]")
+            raise_failure(
+                row, f"ys[{i}]", lambda k, i=i: why_impossible(model.source, series[i].ys[k])
+            )
     bad = np.flatnonzero(np.asarray(batch.code) == _results.UNRESOLVED)
     if bad.size:
         worst = float(np.max(np.asarray(batch.error_estimate)[bad]))
@@ -177,19 +181,6 @@ def warn_unresolved(model: AbstractModel, trace: Trace) -> None:
     counts = int(bad.size), len(trace.codes), first
     message = unresolved_series(model.engine, model.tol, counts, size)
     warnings.warn(message, ResolutionWarning, stacklevel=4)
-
-
-def beyond_support(model: AbstractModel, y: Array | np.ndarray) -> str | None:
-    """Why an observation is impossible, if it is none of the numbers that the sensor gives."""
-    ssm, value = model.source, np.asarray(y)
-    if ssm is None or np.isnan(value).any():
-        return None
-    if ssm.counts and bool(np.any((value < 0) | (value != np.round(value)))):
-        return f"y must hold counts, whole numbers from 0 on, got {value}"
-    axis = ssm.seen_axis
-    if axis is not None and not bool(np.all(np.asarray(axis.contains(jnp.asarray(value))))):
-        return f"y must lie in the support of the sensor, {axis.words}, got {value}"
-    return None
 
 
 def raise_failure(

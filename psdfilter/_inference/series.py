@@ -266,6 +266,12 @@ def as_rows(inputs: Inputs, num: int) -> Inputs:
     for leaf in jax.tree.leaves(rows):
         if leaf.ndim == 0 or leaf.shape[0] != num:
             raise ValueError(f"inputs must have {num} rows, as ys has, got shape {leaf.shape}")
+        if is_concrete(leaf) and not np.isfinite(np.asarray(leaf)).all():
+            row = int(np.argmax(~np.isfinite(np.asarray(leaf)).reshape(num, -1).all(axis=1)))
+            raise ValueError(
+                f"inputs must be finite numbers, got {np.asarray(leaf)[row]} in row {row}: only ys "
+                "may have NaN"
+            )
     return rows
 
 

@@ -1,5 +1,6 @@
 """Times as users have them: transitions that are counted, real numbers, or dates."""
 
+from datetime import timedelta
 from typing import NamedTuple
 
 import jax
@@ -34,29 +35,41 @@ class Clock(NamedTuple):
 
 
 def is_dates(times: Times) -> bool:
-    """Whether times are dates of NumPy, pandas or the standard library."""
+    """Whether times are dates of NumPy, pandas, polars or the standard library."""
     if times is None or isinstance(times, jax.Array):
         return False
     kind = getattr(times, "dtype", None)
-    if kind is not None:
-        return str(kind).startswith(("datetime64", "period"))
-    entries = list(times) if isinstance(times, list | tuple) else []
-    return bool(entries) and (isinstance(entries[0], np.datetime64) or hasattr(entries[0], "year"))
+    if kind is not None and str(kind) != "object":
+        return str(kind).startswith(("datetime64", "period", "Date"))
+    if kind is None and not isinstance(times, list | tuple):
+        return False
+    first = next(iter(times), None)
+    return isinstance(first, np.datetime64) or hasattr(first, "year")
+
+
+def _zone_of(times: Times) -> object:
+    """The first time zone that any of the dates has; None if none has."""
+    kind = getattr(times, "dtype", None)
+    if kind is not None and str(kind) != "object":
+        return getattr(kind, "tz", None) or getattr(kind, "time_zone", None)
+    zones = (getattr(entry, "tzinfo", None) for entry in times)
+    return next((zone for zone in zones if zone is not None), None)
 
 
 def _as_dates(times: Times) -> np.ndarray:
     """datetime64 in microseconds, checked."""
-    first = next(iter(times))
-    kind = getattr(times, "dtype", None)
-    zone = getattr(first, "tzinfo", None) or getattr(kind, "tz", None)
+    zone = _zone_of(times)
     if zone is not None:
         raise ValueError(
             f"times must be dates without a time zone, got {zone}: convert them to one zone and "
             'drop it, with pandas times.tz_convert("UTC").tz_localize(None)'
         )
-    if hasattr(times, "to_timestamp"):
-        times = times.to_timestamp()
-    dates = np.asarray(times).astype("datetime64[us]")
+    if str(getattr(times, "dtype", "")).startswith("period"):
+        times = getattr(times, "dt", times).to_timestamp()
+    try:
+        dates = np.asarray(times).astype("datetime64[us]")
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"times must all be dates: {error}") from error
     if np.isnat(dates).any():
         raise ValueError(f"times must be dates, got NaT at {int(np.argmax(np.isnat(dates)))}")
     gaps = np.diff(dates)
@@ -83,6 +96,13 @@ def origin_of(times: Times) -> str | None:
 def days_since(origin: str, times: Times) -> Float[np.ndarray, " t"]:
     """Dates in days after another date."""
     return (_as_dates(times) - np.datetime64(origin, "us")) / _DAY
+
+
+def as_days(dt: Numbers) -> Numbers:
+    """A time between two observations; differences of dates count in days, as dates do."""
+    if isinstance(dt, timedelta | np.timedelta64):
+        return float(np.timedelta64(dt) / _DAY)
+    return dt
 
 
 def dates_of(origin: str, days: Numbers) -> np.ndarray:
@@ -147,7 +167,9 @@ def _shaped(num: int, times: Times) -> Array:
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"times must be numbers or dates, got {type(times).__name__} of "
-            f"{getattr(times, 'dtype', type(next(iter(times), None)).__name__)}"
+            f"{getattr(times, 'dtype', type(next(iter(times), None)).__name__)}: text becomes "
+            'dates by np.asarray(times, dtype="datetime64[s]"), and differences of dates become '
+            'numbers by times / np.timedelta64(1, "D")'
         ) from error
     if array.shape != (num,):
         raise ValueError(f"times must have shape ({num},), as ys has rows, got {array.shape}")
@@ -169,7 +191,7 @@ def _refuse_years(values: np.ndarray) -> None:
     if values[0] >= _LATE and values[0] > span:
         raise ValueError(
             f"times count from the prior, at 0, so that the first row would come {values[0]:g} "
-            f"after it, though all {len(values)} rows span {span:g}: are these years? Pass times - "
-            "times[0] (the first row is of the prior's state) or times - times[0] + 1; if the gap "
-            "is meant, put a row of NaN at time 0"
+            f"after it, though all {len(values)} rows span {span:g}: are these years, or seconds "
+            "since 1970? Pass times - times[0] (the first row is of the prior's state) or times - "
+            "times[0] + 1; if the gap is meant, put a row of NaN at time 0"
         )

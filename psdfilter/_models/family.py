@@ -172,6 +172,21 @@ class Fitted(eqx.Module):
         return {"first": self.family.first, "times": self.times, "inputs": self.inputs}
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Of the parameters."""
+        return self._fit().names
+
+    @property
+    def log_likelihood(self) -> Array:
+        """Of the data, at the estimate."""
+        return self._fit().log_likelihood
+
+    @property
+    def num_observed(self) -> int:
+        """Number of observations."""
+        return self._fit().num_observed
+
+    @property
     def aic(self) -> float:
         """2 p - 2 log L."""
         return self._fit().aic

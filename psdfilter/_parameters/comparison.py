@@ -1,7 +1,7 @@
 """Which model? Log-likelihoods side by side, and tests between nested models."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import equinox as eqx
 import jax
@@ -47,7 +47,36 @@ class Comparison(NamedTuple):
         )
 
 
-def compare(fits: Mapping[str, Fit]) -> Comparison:
+class Estimated(Protocol):
+    """What is compared: a fit, or a ready-made family that was fitted."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the parameters."""
+        ...
+
+    @property
+    def log_likelihood(self) -> Float[Array, ""]:
+        """At the estimate."""
+        ...
+
+    @property
+    def num_observed(self) -> int:
+        """Number of observations."""
+        ...
+
+    @property
+    def aic(self) -> float:
+        """2 p - 2 log L."""
+        ...
+
+    @property
+    def bic(self) -> float:
+        """p log T - 2 log L."""
+        ...
+
+
+def compare(fits: Mapping[str, Estimated]) -> Comparison:
     """Log-likelihood, AIC and BIC of fits to the same observations, the best by AIC first."""
     if len({fit.num_observed for fit in fits.values()}) != 1:
         counts = {name: fit.num_observed for name, fit in fits.items()}

@@ -34,6 +34,14 @@ class Core(eqx.Module):
         `forward`: for forward differentiation, which has no use for the custom reverse pass.
         """
         logs = self.frozen.increments(inside(self.build(theta)), self.series, forward)
+        return self._picked(logs)
+
+    def increments_of(self, facts: PyTree) -> list[Float[Array, " t"]] | None:
+        """The same from what `run` has found, if that holds them."""
+        logs = self.frozen.log_masses(facts)
+        return None if logs is None else self._picked(logs)
+
+    def _picked(self, logs: Float[Array, "s t"]) -> list[Float[Array, " t"]]:
         return [row[jnp.asarray(at)] for row, at in zip(logs, self.rows, strict=True)]
 
     def run(self, theta: Theta) -> tuple[Float[Array, ""], PlanCheck, PyTree]:

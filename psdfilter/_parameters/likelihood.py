@@ -29,6 +29,7 @@ from .._statespace.model import Inputs, StateSpaceModel
 from .agreement import Judge, Truth, disagreement
 from .core import Build, Core
 from .covering import covering_ssm
+from .doubts import doubt, outliers
 from .pooling import PIECE, PooledCore, hand_out, in_pieces
 from .settings import Settings, as_list
 from .stacking import single_hops, stack_series
@@ -92,7 +93,12 @@ class Likelihood(eqx.Module):
 
     def increments(self, theta: Theta) -> Float[Array, " t"] | list[Float[Array, " t"]]:
         """log p(y_t | y_1 ... y_{t-1}; theta), (T,); a list of them for several series."""
-        each = _increments(self.core, as_theta("theta", theta))
+        theta = as_theta("theta", theta)
+        each = None
+        if isinstance(self.core, Core) and not is_traced(theta):
+            # The program of the likelihood has them too; another one takes seconds to compile.
+            each = self.core.increments_of(_run(self.core, theta)[2])
+        each = _increments(self.core, theta) if each is None else each
         return each if self.settings.several else each[0]
 
     def value_and_check(self, theta: Theta) -> tuple[Float[Array, ""], PlanCheck]:
@@ -221,6 +227,8 @@ def likelihood(
     keywords = {"first": first, "inputs": inputs, "times": times, "cover": tuple(cover)}
     given = {**keywords, "engine": engine, "client": client}
     settings = Settings(as_list(ys), given, asked_by(ssms[0]))
+    if (question := doubt(ssms[0], settings)) is not None:
+        warnings.warn(question, UserWarning, stacklevel=2)
     chosen, reason = choose_engine(inside(ssms[0]), tol, engine)
     engines = chosen.for_likelihoods(ssms[0].dim)
     if Ability.GRADIENTS not in engines[0].abilities:
@@ -335,7 +343,8 @@ class _Maker(NamedTuple):
             _, check, facts = _run(core, theta)
             errors = frozen.unresolved(facts)
             assert errors is not None
-            _warn_of_outliers(np.asarray(errors), core.rows, self.tol)
+            if (message := outliers(np.asarray(errors), core.rows, self.tol)) is not None:
+                warnings.warn(message, PlanWarning, stacklevel=3)
             unresolved = float(check.mean_observation_error)
         return Likelihood(core, model, theta, self.tol, self.settings, unresolved)
 
@@ -354,26 +363,6 @@ class _Maker(NamedTuple):
             )
         unresolved = float(check.mean_observation_error)
         return Likelihood(core, model, theta, self.tol, self.settings, unresolved)
-
-
-def _warn_of_outliers(errors: np.ndarray, rows: Sequence[Sequence[int]], tol: float) -> None:
-    """Name the observations that the plan does not resolve where it was made."""
-    places = [
-        (f"ys[{i}]" if len(rows) == 1 else f"ys[{series}][{i}]", row[place])
-        for series, row in enumerate(errors)
-        for i, place in enumerate(rows[series])
-        if row[place] > 10 * tol
-    ]
-    if places:
-        places.sort(key=lambda pair: -pair[1])
-        shown = ", ".join(f"{name} ({error:.1e})" for name, error in places[:5])
-        warnings.warn(
-            f"{len(places)} observations are so far from what the model expects that their "
-            f"likelihoods are not resolved to tol = {tol:g}: {shown}{' ...' * (len(places) > 5)}. "
-            "Check them, or use a smaller tol",
-            PlanWarning,
-            stacklevel=4,
-        )
 
 
 def _complaint(check: PlanCheck, ll: Likelihood) -> str:

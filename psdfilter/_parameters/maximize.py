@@ -4,29 +4,24 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-import optimistix as optx
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from .._checks import Numbers
-from .._inference.model import PlanCheck
 from .._inference.sizing.plan import Unaffordable
 from .._learning.progress import Bar
 from .core import Core
+from .descent import Point, descend, evaluated, hessian_at
 from .likelihood import Likelihood
 from .pooling import PooledCore
 from .theta import Coordinates, Theta
 
 LogPrior = Callable[[Theta], Numbers] | None
-# Of the quasi-Newton search, on the objective per observation; Newton steps do the rest.
-_RTOL = 1e-5
 # Two thetas this close in free coordinates share a plan; those this far apart never do.
 _NEAR, _FAR = 0.02, 1.5
 _MAX_HALVINGS = 6
 _MAX_NEWTON = 8
-_MAX_REFUSED = 10
 
 
 class Objective(eqx.Module):
@@ -37,13 +32,13 @@ class Objective(eqx.Module):
     log_prior: LogPrior = eqx.field(static=True)
     count: int = eqx.field(static=True)  # T, the number of observations
 
-    def __call__(self, free: Float[Array, " p"], _: None = None) -> tuple[Array, PlanCheck]:
-        """The objective, and how well the plan serves there."""
+    def __call__(self, free: Float[Array, " p"]) -> Float[Array, ""]:
+        """The objective."""
         theta = self.coordinates.to_theta(free)
-        value, check = self.core.total(theta)
+        value, _ = self.core.total(theta)
         if self.log_prior is not None:
             value = value + jnp.asarray(self.log_prior(theta), dtype=jnp.float64).reshape(())
-        return -value / self.count, check
+        return -value / self.count
 
 
 class Search(NamedTuple):
@@ -56,37 +51,6 @@ class Search(NamedTuple):
     converged: bool
     num_steps: int
     num_plans: int
-
-
-_SOLVER = optx.BFGS(rtol=_RTOL, atol=_RTOL)
-
-
-@eqx.filter_jit
-def _start(objective: Objective, free: Array):
-    value, check = jax.eval_shape(lambda z: objective(z), free)
-    return _SOLVER.init(objective, free, None, {}, value, check, frozenset())
-
-
-@eqx.filter_jit
-def _step(objective: Objective, free: Array, state: PyTree):
-    new, state, check = _SOLVER.step(objective, free, None, {}, state, frozenset())
-    done, result = _SOLVER.terminate(objective, new, None, {}, state, frozenset())
-    return new, state, check, done, result
-
-
-@eqx.filter_jit
-def value_gradient_hessian(objective: Objective, free: Array) -> tuple[Array, Array, Array]:
-    """-log posterior, its gradient and its Hessian, in free coordinates."""
-
-    def negative(z: Array) -> Array:
-        return objective(z)[0] * objective.count
-
-    def slope(z: Array) -> tuple[Array, tuple[Array, Array]]:
-        value, gradient = jax.value_and_grad(negative)(z)
-        return gradient, (value, gradient)
-
-    hessian, (value, gradient) = jax.jacfwd(slope, has_aux=True)(free)
-    return value, gradient, 0.5 * (hessian + hessian.T)
 
 
 def maximize(
@@ -119,19 +83,17 @@ def _quasi_newton(
     likelihood: Likelihood, objective: Objective, free: Array, max_steps: int, bar: Bar
 ) -> tuple[Array, int, bool]:
     """(z, steps, rested): stops early where the plan no longer serves."""
-    state, taken, refused, rested = _start(objective, free), 0, 0, False
-    while taken < max_steps and not rested:
-        new, state, check, done, _ = _step(objective, free, state)
-        taken += 1
-        # At an optimum rounding lets no step through.
-        refused = refused + 1 if bool(jnp.all(new == free)) else 0
-        free = new
-        bar.describe(f"log-likelihood {-float(state.f_info.f) * objective.count:.6g}")
+
+    def goes_on(here: Point) -> bool:
+        bar.describe(f"log-likelihood {-here.value * objective.count:.6g}")
         bar.advance(1 / max_steps)
-        rested = bool(done) or refused >= _MAX_REFUSED
-        if taken > 1 and not bool(likelihood.serves(check)):
-            break
-    return free, taken, rested
+        # Asked of the program that has made the plan, which is compiled already.
+        theta = objective.coordinates.to_theta(jnp.asarray(here.free))
+        has_plan = likelihood.core.frozen.has_plan
+        return not has_plan or bool(likelihood.serves(likelihood.value_and_check(theta)[1]))
+
+    found = descend(objective, np.asarray(free), max_steps, goes_on)
+    return jnp.asarray(found.free), found.taken, found.rested
 
 
 def _replanned(
@@ -169,20 +131,22 @@ def _show(coordinates: Coordinates, free: Array) -> str:
 
 def _newton(objective: Objective, free: Array) -> tuple[Array, Array, bool]:
     """Newton steps while they improve; settled if the last was below 1e-4 standard errors."""
-    value, gradient, hessian = value_gradient_hessian(objective, free)
+    count = objective.count
+    here = evaluated(objective, np.asarray(free))
+    hessian, settled = hessian_at(objective, here, count), False
     for _ in range(_MAX_NEWTON):
-        if not np.isfinite(np.asarray(hessian)).all():
-            return free, hessian, False
-        eigenvalues, vectors = np.linalg.eigh(np.asarray(hessian))
+        if not np.isfinite(hessian).all():
+            break
+        eigenvalues, vectors = np.linalg.eigh(hessian)
         if eigenvalues[0] <= 0:
-            return free, hessian, False
-        along = vectors.T @ np.asarray(gradient)
+            break
+        along = vectors.T @ (count * here.gradient)
         decrement = float(np.sqrt(np.sum(np.square(along) / eigenvalues)))
-        if decrement < 1e-4:
-            return free, hessian, True
-        new = free - jnp.asarray(vectors @ (along / eigenvalues))
-        new_value, new_gradient, new_hessian = value_gradient_hessian(objective, new)
-        if not float(new_value) <= float(value) + 1e-9 * abs(float(value)):
-            return free, hessian, False
-        free, value, gradient, hessian = new, new_value, new_gradient, new_hessian
-    return free, hessian, False
+        settled = decrement < 1e-4
+        if settled:
+            break
+        new = evaluated(objective, here.free - vectors @ (along / eigenvalues))
+        if not new.value <= here.value + 1e-9 * abs(here.value):
+            break
+        here, hessian = new, hessian_at(objective, new, count)
+    return jnp.asarray(here.free), jnp.asarray(hessian), settled

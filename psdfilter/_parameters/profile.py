@@ -63,16 +63,16 @@ def _best_others(objective: Objective, index: int, held: Array, start: Array):
         return start.at[index].set(held).at[others].set(rest)
 
     if others.size == 0:
-        return whole(jnp.zeros(0)), objective(whole(jnp.zeros(0)))[0]
+        return whole(jnp.zeros(0)), objective(whole(jnp.zeros(0)))
     solution = optx.minimise(
-        lambda rest, _: objective(whole(rest))[0],
+        lambda rest, _: objective(whole(rest)),
         optx.BFGS(rtol=1e-8, atol=1e-9),
         start[others],
         max_steps=200,
         throw=False,
     )
     free = whole(solution.value)
-    return free, objective(free)[0]
+    return free, objective(free)
 
 
 def profile_likelihood(fit: "Fit", name: str, *, num: int, width: float) -> Profile:
@@ -93,5 +93,5 @@ def profile_likelihood(fit: "Fit", name: str, *, num: int, width: float) -> Prof
             found[i] = (start, -float(loss) * fit.objective.count)
     order = range(len(grid))
     thetas = np.stack([np.asarray(fit.objective.coordinates.natural(found[i][0])) for i in order])
-    best = -float(fit.objective(free)[0]) * fit.objective.count
+    best = -float(fit.objective(free)) * fit.objective.count
     return Profile(name, thetas[:, index], np.array([found[i][1] for i in order]), thetas, best)

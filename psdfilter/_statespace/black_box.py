@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any
 
+import jax
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -38,22 +39,41 @@ def from_particles(
 
     `particles` observes the first state itself: filter with `first="observe"` for the same
     likelihood. A transition with independent coordinates, `IndepProd`, is learned axis by axis;
-    others are learned whole, so that their states have one or two coordinates.
+    others are learned whole, so that their states have one or two coordinates. NumPy functions have
+    no gradients: for `fit` write the model in JAX, or take a family of `psdfilter.models`.
 
     Args:
-        model: an instance of a `particles.state_space_models.StateSpaceModel`.
+        model: a `particles.state_space_models.StateSpaceModel`, or its class, which then has its
+            default parameters.
         state_box: where the state lives; by default chosen from 512 simulated paths of 64 steps.
         observation_box: where y lives; needed for laws of y only.
         time_varying: whether PX depends on t. By default found out by comparing PX at t = 1, 2, 7
             on simulated states.
     """
+    if isinstance(model, type):
+        model = _with_defaults(model)
     for name in ("PX0", "PX", "PY"):
         if not callable(getattr(model, name, None)):
             raise ValueError(
                 f"model must be a particles StateSpaceModel with a method {name}, got "
                 f"{type(model).__name__}"
             )
-    wrapped = _Wrapped(model)
+    try:
+        return _made(_Wrapped(model), state_box, observation_box, time_varying)
+    except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
+        raise ValueError(
+            "from_particles must be called with numbers, not within jax.jit, likelihood or fit: "
+            "NumPy functions have no gradients. For fits write log_transition and log_observation "
+            "in jax.numpy, or take a family of psdfilter.models"
+        ) from error
+
+
+def _made(
+    wrapped: "_Wrapped",
+    state_box: BoxLike | None,
+    observation_box: BoxLike | None,
+    time_varying: bool | None,
+) -> StateSpaceModel:
     states = wrapped.simulate(_PROBES, 8)
     wrapped.refuse_lagged_observations(states)
     varying = wrapped.varies_in_time(states) if time_varying is None else bool(time_varying)
@@ -74,6 +94,16 @@ def from_particles(
         sample_observation=wrapped.sample_observation,
         vectorized=True,
     )
+
+
+def _with_defaults(kind: type) -> ParticlesModel:
+    """An instance of a class of models."""
+    try:
+        return kind()
+    except TypeError as error:
+        raise ValueError(
+            f"model must be an instance of {kind.__name__}, with its parameters: {error}"
+        ) from error
 
 
 class _Wrapped:
@@ -164,8 +194,10 @@ class _Wrapped:
         first, second = (_logs(self.model.PY(2, xp, x), y) for xp in others)
         if not np.array_equal(first, second, equal_nan=True):
             raise ValueError(
-                "model.PY must not depend on xp: an observation that sees two states at once needs "
-                "the pair (x_{t-1}, x_t) as its state"
+                "model.PY must not depend on xp: write a sensor of two states in JAX, with "
+                "log_observation=lambda x, y, u: ..., u the state before. For leverage take "
+                "psdfilter.models.StochasticVolatility(leverage=True), or a transition with the "
+                "keyword last_y"
             )
 
 

@@ -94,14 +94,22 @@ def from_dynamax(params: Any, **options: Any) -> StateSpaceModel:
             f"(dynamics_function, ...), got {type(params).__name__}"
         )
     initial, dynamics, emissions = groups
-    F = np.asarray(dynamics.weights)
-    if F.ndim != 2:
-        raise ValueError(
-            f"params must have one matrix of dynamics for all times, got shape {F.shape}: pass "
-            "them to linear_gaussian, one for each step"
-        )
+    for name, part in (("dynamics", dynamics), ("emissions", emissions)):
+        for field in ("weights", "cov"):
+            shape = np.shape(getattr(part, field))
+            if len(shape) != 2:
+                raise ValueError(
+                    f"params must have one matrix for all times, got {name}.{field} of shape "
+                    f"{shape}: pass them to linear_gaussian, one for each step"
+                )
+        inputs = getattr(part, "input_weights", None)
+        if inputs is not None and np.any(np.asarray(inputs)):
+            raise ValueError(
+                f"params must not have inputs, got {name}.input_weights that are not zero: write "
+                "the model with additive_gaussian, whose functions may take inputs"
+            )
     return linear_gaussian(
-        F,
+        np.asarray(dynamics.weights),
         dynamics.cov,
         emissions.weights,
         emissions.cov,

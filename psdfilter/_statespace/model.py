@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._checks import Numbers
+from .._checks import Numbers, counted
 from .._density.box import Box, as_box
 from .._modules import PlainModule
 from .coordinates import AbstractAxis, Coordinates, Real, as_support
@@ -155,14 +155,14 @@ class StateSpaceModel(PlainModule):
     def __str__(self) -> str:
         box = self.state_box
         lines = [
-            f"StateSpaceModel of {self.dim} coordinate{'s' * (self.dim > 1)}",
+            f"StateSpaceModel of {counted(self.dim, 'coordinate')}",
             f"  state        {'confined to' if self.boxed else 'usually in'} {box}",
         ]
         if self.support is not None:
             lines.append(f"  support      {self.coordinates.words}")
         if self.num_observed is not None:
-            kind = "counts" if self.counts else "numbers"
-            lines.append(f"  observation  {self.num_observed} {kind}")
+            kind = "count" if self.counts else "number"
+            lines.append(f"  observation  {counted(self.num_observed, kind)}")
         form = self.structure if self.varying is None else self.varying
         if form is not None:
             lines.append(f"  structure    {type(form).__name__}")

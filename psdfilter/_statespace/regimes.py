@@ -176,7 +176,7 @@ def _check_rows(name: str, P: Float[Array, "k k"], num: int) -> None:
     if not is_concrete(P):
         return
     values = np.asarray(P)
-    if (values < 0).any():
+    if not (values >= 0).all():
         raise ValueError(f"{name} must hold probabilities, got {values.min():.6g} in it")
     sums = values.sum(axis=1)
     if (np.abs(sums - 1) > _ROWS).any():

@@ -26,6 +26,7 @@ from ._axes import (
     rows_of,
     times_of,
 )
+from ._circles import circle_of, copies_of
 from ._limits import (
     Limits,
     given_limits,
@@ -92,7 +93,16 @@ def over_time(
     image = ax.pcolormesh(at[last], x, np.sqrt(values[last]).T, cmap=HEAT, shading="nearest")
     image.set_edgecolor("face")
     if mass is not None:
-        _draw_ends(ax, at, result, i, mass)
+        circle = circle_of(result, i)
+        if circle is None:
+            _draw_ends(ax, at, result, i, mass)
+        else:
+            ends = [np.asarray(end)[:, i] for end in result.interval(mass)]
+            for k, (lower, upper) in enumerate(copies_of(ends, circle)):
+                label = None if k else f"{mass:.0%} interval"
+                ax.plot(at, lower, color=ON_HEAT, lw=1.1, label=label)
+                ax.plot(at, upper, color=ON_HEAT, lw=1.1)
+            ax.set_ylim(*window)
     if seen is not None:
         ax.plot(at, seen, "x", color=DATA, ms=4, mew=0.9, label="observed")
     if states is not None:
@@ -106,7 +116,8 @@ def _window(
     """The given limits, or what holds the mass and all marks."""
     if given is not None:
         return given[0]
-    low, high = limits_of_result(result)[i]
+    circle = circle_of(result, i)
+    low, high = limits_of_result(result)[i] if circle is None else circle
     outside = [m for m in np.concatenate([[], *marks]) if not low <= m <= high and np.isfinite(m)]
     if not outside:
         return np.array([low, high])

@@ -23,6 +23,7 @@ from ._axes import (
     rows_of,
     times_of,
 )
+from ._circles import circle_of, copies_of
 from ._split import draw_points, draw_regions, split_of
 
 if TYPE_CHECKING:
@@ -57,20 +58,31 @@ def states(
     true = None if truth is None else rows_of("truth", truth, (count, dim))
     panels = panels_for(axes, dim, 1, (8.0, 2.4))[:dim]
     for i, ax in enumerate(panels):
-        split = split_of(post, coordinate=i)
+        circle = circle_of(post, i)
+        # Regions of a circle have no ends: bands wrap around it.
+        split = split_of(post, coordinate=i) if circle is None else None
         if split is None:
-            ends = lower[:, i], upper[:, i]
-            ax.fill_between(at, *ends, color=BAND, lw=0, label=f"{mass:.0%} band")
-            ax.plot(at, middle[:, i], color=LINE, lw=1.2, label="median")
+            curves = middle[:, i], lower[:, i], upper[:, i]
+            for k, (line, low, high) in enumerate(copies_of(curves, circle)):
+                band = _once(k, f"{mass:.0%} band")
+                ax.fill_between(at, low, high, color=BAND, lw=0, label=band)
+                ax.plot(at, line, color=LINE, lw=1.2, label=_once(k, "median"))
         else:
             label = f"{mass:.0%} region"
             draw_regions(ax, at, split[0].regions(mass), num=count, color=BAND, label=label)
             draw_points(ax, at, split[0].modes(mass), color=LINE, label="modes")
         if true is not None:
-            ax.plot(at, true[:, i], color=TRUTH, lw=1, label="truth")
+            for k, (line,) in enumerate(copies_of([true[:, i]], circle)):
+                ax.plot(at, line, color=TRUTH, lw=1, label=_once(k, "truth"))
+        _ = None if circle is None else ax.set_ylim(*circle)
         ax.margins(x=0)
         finish(ax, "time" if i == dim - 1 else None, labels[i], legend=i == 0)
     return panels
+
+
+def _once(k: int, label: str) -> str | None:
+    """A label for the first of several copies."""
+    return label if k == 0 else None
 
 
 def comparison(
@@ -98,7 +110,8 @@ def comparison(
         raise ValueError("results must hold at least one result, got none")
     ax, first = axes_for(ax), next(iter(results.values()))
     i = coordinate_of(coordinate, first.mean.shape[1])
-    split = split_of(*results.values(), coordinate=i)
+    circle = circle_of(first, i)
+    split = split_of(*results.values(), coordinate=i) if circle is None else None
     for k, ((name, result), colour) in enumerate(zip(results.items(), OTHERS, strict=False)):
         if split is not None:
             at, style = times_of(result), {"color": colour, "alpha": 0.3, "num": len(result.mean)}
@@ -109,13 +122,17 @@ def comparison(
             continue
         lower, upper = (np.asarray(end)[:, i] for end in result.interval(mass))
         at = times_of(result)
-        ax.fill_between(at, lower, upper, color=colour, alpha=0.2, lw=0)
-        for end in (lower, upper):
-            ax.plot(at, end, color=colour, lw=0.6)
-        middle = np.asarray(result.quantile(0.5))[:, i]
-        ax.plot(at, middle, color=colour, lw=1.2, label=f"{name}, {mass:.0%} band")
+        curves = np.asarray(result.quantile(0.5))[:, i], lower, upper
+        for copy, (middle, low, high) in enumerate(copies_of(curves, circle)):
+            ax.fill_between(at, low, high, color=colour, alpha=0.2, lw=0)
+            for end in (low, high):
+                ax.plot(at, end, color=colour, lw=0.6)
+            band = _once(copy, f"{name}, {mass:.0%} band")
+            ax.plot(at, middle, color=colour, lw=1.2, label=band)
     if truth is not None:
         true = rows_of("truth", truth, first.mean.shape)[:, i]
         ax.plot(times_of(first), true, ".", color=TRUTH, ms=4, label="truth")
+    if circle is not None:
+        ax.set_ylim(*circle)
     ax.margins(x=0)
     return finish(ax, "time", names_of(names, first.mean.shape[1])[i])

@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from engines import CASES, filtered, learned, series
+from engines import CASES, filtered, learned, level, series, two_levels
 
 import psdfilter as psd
+from psdfilter._inference.ability import Ability
 
 NAMES = [
     pytest.param(name, marks=[pytest.mark.slow] if case.slow else [])
@@ -227,6 +228,33 @@ def test_a_forecast_of_no_steps_is_the_filter_and_one_of_two_is_two_missing_rows
     atol = 0.1 * CASES[name].tol if model.engine == "adaptive" else 1e-8
     np.testing.assert_allclose(ahead.mean, longer.mean[-2:], rtol=1e-6, atol=atol)
     np.testing.assert_allclose(ahead.covariance, longer.covariance[-2:], rtol=1e-6, atol=atol)
+
+
+@pytest.mark.long
+@every_engine
+def test_laws_of_observations_are_those_of_simulated_ones(name):
+    # Both regimes see what the random walk does.
+    ssm = level() if CASES[name].ssm is two_levels else CASES[name].ssm()
+    model, sensor, num = learned(name), ssm.sample_observation, 20_000
+    ahead = psd.forecast(model, filtered(name), 1)
+    if sensor is None or Ability.OBSERVED_LAWS not in model.abilities:
+        with pytest.raises(ValueError, match=r"law of y|sample_observation|observation_box"):
+            _ = ahead.observations
+        return
+    laws, (k1, k2) = ahead.observations, jax.random.split(jax.random.key(7))
+    states = ahead.sample(key=k1, num=num)[:, 0]
+    y = np.asarray(jax.vmap(sensor)(jax.random.split(k2, num), states))
+    if "circle" in name:
+        y = y - 2 * np.pi * np.round((y - np.asarray(laws.mean[0])) / (2 * np.pi))
+    slack = 0.1 * CASES[name].tol
+    for q in (0.02, 0.5, 0.9):
+        share = np.mean(y <= np.asarray(laws.quantile(q))[0], axis=0)
+        np.testing.assert_allclose(share, q, atol=6 * np.sqrt(q * (1 - q) / num) + slack, rtol=0)
+    gaps = np.abs(y.mean(0) - np.asarray(laws.mean[0])) / y.std(0)
+    assert gaps.max() < 6 / np.sqrt(num) + slack
+    ratio = np.asarray(laws.covariance[0]).diagonal() / y.var(0)
+    # The kurtosis of these laws is below five.
+    np.testing.assert_allclose(ratio, 1.0, atol=6 * np.sqrt(4 / num) + slack)
 
 
 @every_engine

@@ -103,7 +103,14 @@ def test_boxes_models_and_states_can_be_read():
         lambda u, dt: u, lambda x: x, 0.1, 0.1, 0.0, 1.0, state_box=([-5.0], [5.0])
     )
     assert str(ssm.state_box) == "Box [-5, 5]"
+    wrapped = psd.Box([0.0, -3.0], [1.0, 3.0], periodic=1)
+    assert str(wrapped) == "Box [0, 1] x [-3, 3) wrapped"
+    assert "observation  1 number\n" in str(ssm)
     assert "confined to Box [-5, 5]" in str(ssm)
     assert "takes        dt" in str(ssm)
-    state = psd.init(psd.learn(psd.linear_gaussian(1.0, 0.1, 1.0, 0.1, 0.0, 1.0)))
+    model = psd.learn(psd.linear_gaussian(1.0, 0.1, 1.0, 0.1, 0.0, 1.0))
+    state = psd.init(model)
+    assert "after 1 transition: " in str(psd.predict(model, state))
+    seen = psd.run_filter(model, [0.1, 0.2]).predicted_observations
+    assert "2, from 1 to 2; 1 coordinate\n" in str(seen)
     assert str(state).startswith("FilterState after 0 transitions: log-likelihood 0")

@@ -1,5 +1,7 @@
 """Real times, dates, and matrices that change with them, against the joint law of all states."""
 
+from datetime import UTC, datetime, timedelta
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -160,12 +162,54 @@ def _dates(*days):
         ([0.0, np.nan, 1.0], "finite"),
         ([-1.0, 0.0, 1.0], "not before that of the prior"),
         ([1.0, 2.0], "must have shape"),
-        (["a", "b", "c"], "numbers or dates"),
+        (["a", "b", "c"], "numbers or dates.*np.asarray"),
+        (_dates(0, 1, 2) - _dates(0), r"times / np.timedelta64\(1, .D.\)"),
+        ([datetime(2020, 1, 1), datetime(2020, 1, 2, tzinfo=UTC), None], "time zone, got UTC"),
+        ([datetime(2020, 1, 1), None, datetime(2020, 1, 3)], "NaT at 1"),
+        ([datetime(2020, 1, 1), "tomorrow", datetime(2020, 1, 3)], "must all be dates"),
+        ([0.0, np.inf, np.inf], "finite"),
+        (1.6e9 + 60 * np.arange(3.0), "seconds since 1970"),
     ],
 )
 def test_times_that_make_no_sense_are_named(times, message):
     with pytest.raises(ValueError, match=message):
         psd.run_filter(psd.learn(velocity()), YS[:3], times=times)
+
+
+@pytest.mark.long
+def test_dates_come_in_many_forms():
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    model, dates = psd.learn(velocity()), pandas.date_range("2020-01-01", periods=3)
+    plain = [d.to_pydatetime() for d in dates]
+    want = float(psd.run_filter(model, YS[:3], times=[0.0, 1.0, 2.0]).log_likelihood)
+    for times in (
+        dates.to_series(), pandas.Series(plain, dtype=object), dates.to_period("D"),
+        dates.to_period("D").to_series(), list(dates.to_period("D")), np.array(plain),
+        [d.date() for d in plain], polars.Series(plain), polars.Series([d.date() for d in plain]),
+    ):  # fmt: skip
+        assert float(psd.run_filter(model, YS[:3], times=times).log_likelihood) == want
+    for zoned in (
+        dates.tz_localize("UTC").to_series(), list(dates.tz_localize("Asia/Tokyo")),
+        polars.Series(plain).dt.replace_time_zone("UTC"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="without a time zone"):
+            psd.run_filter(model, YS[:3], times=zoned)
+
+
+@pytest.mark.long
+def test_times_ahead_come_after_the_data():
+    model = psd.learn(velocity())
+    post = psd.run_filter(model, YS[:3], times=_dates(0, 1, 4))
+    for times, message in (
+        (_dates(3), r"times\[0\] is not after the last of the data"),
+        (_dates(5, 6), "must hold 1 times, as many as steps"),
+        ([7.0], "must be dates if those of the data were"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            psd.forecast(model, post, 1, times=np.atleast_1d(times))
+    state = psd.init(model)
+    for dt in (np.timedelta64(36, "h"), timedelta(hours=36), 1.5):
+        assert float(psd.predict(model, state, dt=dt).row.dt) == 1.5
 
 
 def test_time_zones_and_years_are_refused_with_the_remedy():

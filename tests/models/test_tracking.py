@@ -171,6 +171,49 @@ def test_range_bearing_and_doppler_with_clutter_are_those_of_particles(clutter):
 
 @MISSES
 @pytest.mark.slow
+def test_a_turn_that_is_felt_is_that_of_particles():
+    """Half a circle at a rate that is not known, against 10^6 particles in five dimensions."""
+    first, spread = np.array([10.0, 0.0, 5.0, 2.0, 0.5]), np.array([0.25, 0.09, 0.25, 0.09, 0.04])
+    sds, accel, turn = np.array([0.3, 0.03]), 0.2, 0.05
+
+    def move(dt):
+        # The exact arc: the velocity is a complex number that turns, its integral the place.
+        root = np.linalg.cholesky(velocity(dt, accel)[1])
+
+        def moved(rng, x):
+            v, rate = x[:, 1] + 1j * x[:, 3], x[:, 4]
+            place = x[:, 0] + 1j * x[:, 2] + v * np.expm1(1j * rate * dt) / (1j * rate)
+            v = v * np.exp(1j * rate * dt)
+            flat = np.stack([place.real, v.real, place.imag, v.imag], axis=1)
+            flat = flat + rng.normal(size=flat.shape) @ root.T
+            return np.column_stack([flat, rate + turn * np.sqrt(dt) * rng.normal(size=len(x))])
+
+        return moved
+
+    rng, x, ys = np.random.default_rng(9), first[None], []
+    for dt in np.diff(TIMES, prepend=0.0):
+        x = move(dt)(rng, x) if dt else x
+        ys.append(seen(x)[0, :2] + sds * rng.normal(size=2))
+    ys = np.array(ys)
+    family = psd.models.CoordinatedTurn("range_bearing", station=STATION, m0=first, P0=spread)
+    theta = {"sigma_accel": accel, "sigma_turn": turn, "sigma_range": 0.3, "sigma_bearing": 0.03}
+    post = family.filter(ys, times=TIMES, **theta)
+
+    def density(y):
+        return lambda x: stats.norm.logpdf(y - seen(x[:, :4])[:, :2], scale=sds).sum(1)
+
+    oracle = bootstrap(
+        lambda rng, n: first + np.sqrt(spread) * rng.normal(size=(n, 5)),
+        [None] + [move(dt) for dt in np.diff(TIMES)],
+        [density(y) for y in ys],
+        num=1_000_000,
+    )
+    check(post, oracle, deviations(post))
+    assert deviations(post)[-1, 4] < 0.5 * np.sqrt(spread[4])  # the rate has been learned
+
+
+@MISSES
+@pytest.mark.slow
 def test_a_robot_with_landmarks_is_that_of_particles():
     marks = np.array([[4.0, 4.0], [-3.0, 6.0], [0.0, -5.0]])
     num = 12

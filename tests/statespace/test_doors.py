@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -73,8 +74,38 @@ def test_parameters_of_dynamax_by_the_joint_law_of_two_observations():
         assert float(post.log_likelihood) == pytest.approx(want, abs=tol)
     with pytest.raises(ValueError, match="ParamsLGSSM"):
         psd.from_dynamax(3.0)
+    many = params._replace(emissions=params.emissions._replace(weights=np.ones((3, 1, 1))))
+    with pytest.raises(ValueError, match=r"emissions\.weights of shape \(3, 1, 1\)"):
+        psd.from_dynamax(many)
     with pytest.raises(ValueError, match="filter_results"):
         psd.from_statsmodels(3.0)
+
+
+@pytest.mark.long
+def test_dynamax_itself():
+    """Its own filters, where they are exact; `psd_solve` of dynamax adds 1e-9 to a diagonal."""
+    linear = pytest.importorskip("dynamax.linear_gaussian_ssm", exc_type=ImportError)
+    bent = pytest.importorskip("dynamax.nonlinear_gaussian_ssm", exc_type=ImportError)
+    key = jax.random.key(0)
+    params, _ = linear.LinearGaussianSSM(2, 1).initialize(
+        key, dynamics_bias=jnp.array([0.1, 0.0]), emission_bias=jnp.array([0.4])
+    )
+    theirs = linear.lgssm_filter(params, jnp.asarray(Y)[:, None])
+    ours = psd.run_filter(psd.learn(psd.from_dynamax(params)), Y, first="observe")
+    assert float(ours.log_likelihood) == pytest.approx(float(theirs.marginal_loglik), abs=1e-6)
+    np.testing.assert_allclose(ours.mean, theirs.filtered_means, atol=1e-7)
+    params = bent.ParamsNLGSSM(
+        jnp.array([0.3]), jnp.array([[0.5]]), lambda x: 0.8 * x + 0.1, jnp.array([[0.2]]),
+        lambda x: 2.0 * x + 0.4, jnp.array([[0.3]]),
+    )  # fmt: skip
+    theirs = bent.extended_kalman_filter(params, jnp.asarray(Y)[:, None])
+    ours = psd.run_filter(psd.learn(psd.from_dynamax(params), 1e-5), Y, first="observe")
+    assert float(ours.log_likelihood) == pytest.approx(float(theirs.marginal_loglik), abs=1e-3)
+    driven, _ = linear.LinearGaussianSSM(2, 1, input_dim=1).initialize(
+        key, dynamics_input_weights=jnp.ones((2, 1))
+    )
+    with pytest.raises(ValueError, match=r"must not have inputs, got dynamics\.input_weights"):
+        psd.from_dynamax(driven)
 
 
 def test_an_online_filter_is_told_what_happens():

@@ -161,6 +161,31 @@ def test_box_holds_the_state_and_the_global_generator_is_left_alone():
     assert stats.norm.cdf(low, -1.0, sd) + stats.norm.sf(high, -1.0, sd) < 1e-4
 
 
+def test_a_class_stands_for_its_defaults():
+    x = np.array([[-1.3], [0.4]])
+    np.testing.assert_array_equal(
+        from_particles(Volatility).log_transition(x, x[::-1]),
+        from_particles(Volatility()).log_transition(x, x[::-1]),
+    )
+
+    class Asks(Volatility):
+        def __init__(self, mu):
+            self.mu = mu
+
+    with pytest.raises(ValueError, match="an instance of Asks, with its parameters"):
+        from_particles(Asks)
+
+
+def test_fits_say_that_functions_of_numpy_have_no_gradients():
+    class Scaled(Volatility):
+        def __init__(self, sigma):
+            self.sigma = sigma
+
+    for build in (lambda sigma: from_particles(Scaled(sigma)), lambda _: from_particles(Scaled(1))):
+        with pytest.raises(ValueError, match=r"have no gradients.*psdfilter\.models"):
+            psd.likelihood(build, 0.2, [0.1, 0.2])
+
+
 def test_what_cannot_be_used_is_refused():
     with pytest.raises(ValueError, match="PY must not depend on xp"):
         from_particles(Lagged())

@@ -95,8 +95,16 @@ def test_data_outside_of_the_support_are_named(law, bad, message):
         observation=sensors[law],
     )
     good = 1.0 if law == "Poisson" else 0.5
-    with pytest.raises(ValueError, match=rf"failed at ys\[1\]: y must .*{message}"):
-        psd.run_filter(psd.learn(ssm), [good, bad])
+    model = psd.learn(ssm)
+    for call, start in (
+        (lambda: psd.run_filter(model, [good, bad]), r"failed at ys\[1\]: "),
+        (lambda: psd.run_smoother(model, [good, bad]), r"failed at ys\[1\]: "),
+        (lambda: psd.run_filter(model, [np.r_[good], np.r_[good, bad]]), r"at ys\[1\]\[1\]: "),
+        (lambda: psd.update(model, psd.predict(model, psd.init(model)), bad), ""),
+        (lambda: psd.likelihood(lambda _: ssm, 0.0, [good, bad]), r"ys\[1\] has no likelihood: "),
+    ):
+        with pytest.raises(ValueError, match=rf"{start}y must .*{message}"):
+            call()
 
 
 def test_memory_beside_regimes_is_refused():

@@ -114,6 +114,10 @@ class FrozenWindows(AbstractFrozen):
         """Errors of every step."""
         return facts.errors
 
+    def log_masses(self, facts: PyTree) -> Float[Array, "s t"]:
+        """Those of every step."""
+        return facts.log_masses
+
     def merged(self, other: AbstractFrozen) -> "FrozenWindows":
         """Windows that hold those of both."""
         assert isinstance(other, FrozenWindows)

@@ -36,9 +36,15 @@ from .model import AbstractMixtureModel, Carrying, Row, as_mixture, run_rows
 from .observe import Sizes
 from .paths import draw_backwards
 from .refine import Effort
-from .sensor import Directions, Setup, _update, as_directions, correct_mixture
-
-ANY_ABILITIES = frozenset({Ability.INPUTS, Ability.SMOOTHER, Ability.ERRORS, Ability.GRADIENTS})
+from .sensor import (
+    Directions,
+    Setup,
+    _update,
+    abilities_of,
+    as_directions,
+    correct_mixture,
+    why_a_density_cannot,
+)
 
 
 class AnySensorModel(AbstractMixtureModel):
@@ -80,8 +86,12 @@ class AnySensorModel(AbstractMixtureModel):
 
     @property
     def abilities(self) -> frozenset[Ability]:
-        """Laws of y have no closed form here, and observations are whole or missing."""
-        return ANY_ABILITIES
+        """Laws of y have no closed form here."""
+        return abilities_of(self.ssm)
+
+    def why_not(self, ability: Ability) -> str | None:
+        """A log_observation is only known for the y that were seen."""
+        return why_a_density_cannot(ability)
 
     @property
     def functions(self) -> Functions:
@@ -122,7 +132,8 @@ class AnySensorModel(AbstractMixtureModel):
 
     def _setup(self) -> Setup:
         assert self.measured is not None
-        return Setup(self.ssm.log_observation, self.measured, self.sizes)
+        partly = self.ssm.marginalizes_missing
+        return Setup(self.ssm.log_observation, self.measured, self.sizes, partly)
 
     def bank_of(self, law: Bank) -> Bank:
         """Itself."""

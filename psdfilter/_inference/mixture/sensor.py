@@ -46,12 +46,35 @@ Directions = tuple[tuple[float, ...], ...]  # (d, q), static
 SENSOR_ABILITIES = frozenset({Ability.INPUTS, Ability.SMOOTHER, Ability.ERRORS, Ability.GRADIENTS})
 
 
+def abilities_of(ssm: StateSpaceModel) -> frozenset[Ability]:
+    """Of mixtures with a density for a sensor; a product of laws leaves out what is missing."""
+    partly = {Ability.PARTLY_MISSING} if ssm.marginalizes_missing else set()
+    return SENSOR_ABILITIES | partly
+
+
+def why_a_density_cannot(ability: Ability) -> str | None:
+    """What mixtures do not offer for a sensor that is a density, and what to do instead."""
+    if ability is Ability.OBSERVED_LAWS:
+        return (
+            "the law of y has a closed form for a linear sensor only: this model has a "
+            "log_observation. Draw states with sample() and simulate y from them"
+        )
+    if ability is Ability.PARTLY_MISSING:
+        return (
+            "an observation misses some of its coordinates, which a log_observation cannot be "
+            "integrated over here. Set the whole row to NaN, give each sensor a row of its own "
+            "with times= and NaN, or write the sensor as distributions, a list (from_distributions)"
+        )
+    return None
+
+
 class Setup(eqx.Module):
     """How an observation is worked on."""
 
     log_observation: AbstractFunction
     measured: Directions = eqx.field(static=True)
     sizes: Sizes = eqx.field(static=True)
+    partly: bool = eqx.field(static=True, default=False)  # G leaves out coordinates that are NaN
 
     def likelihood(self, y: Array, t: Time, row: Inputs) -> Callable[[Array], Array]:
         """x -> log G(x, y)."""
@@ -99,22 +122,11 @@ class SensorModel(AbstractMixtureModel):
     @property
     def abilities(self) -> frozenset[Ability]:
         """Laws of y have no closed form here."""
-        return SENSOR_ABILITIES
+        return abilities_of(self.ssm)
 
     def why_not(self, ability: Ability) -> str | None:
         """A log_observation is only known for the y that were seen."""
-        if ability is Ability.OBSERVED_LAWS:
-            return (
-                "the law of y has a closed form for a linear sensor only: this model has a "
-                "log_observation. Draw states with sample() and simulate y from them"
-            )
-        if ability is Ability.PARTLY_MISSING:
-            return (
-                "an observation misses some of its coordinates, which a log_observation cannot be "
-                "integrated over here. Set the whole row to NaN, or give each sensor a row of its "
-                "own with times= and NaN"
-            )
-        return None
+        return why_a_density_cannot(ability)
 
     def sized(self, series: Series) -> "SensorModel":
         """With the directions that these observations show, if nobody has named them."""
@@ -146,7 +158,8 @@ class SensorModel(AbstractMixtureModel):
     def _setup(self, measured: Directions | None = None) -> Setup:
         chosen = self.measured if measured is None else measured
         assert chosen is not None
-        return Setup(self.ssm.log_observation, chosen, self.sizes)
+        partly = self.ssm.marginalizes_missing
+        return Setup(self.ssm.log_observation, chosen, self.sizes, partly)
 
     def bank_of(self, law: Sensed | Bank) -> Bank:
         """The Gaussians."""
@@ -246,7 +259,8 @@ def correct_mixture(
 ) -> tuple[Mixture, Record]:
     """Bayes' rule; a missing or an impossible observation leaves the mixture as it is."""
     infinite = jnp.any(jnp.isinf(y))
-    missing = jnp.any(jnp.isnan(y)) | infinite
+    gaps = jnp.isnan(y)
+    missing = (jnp.all(gaps) if setup.partly else jnp.any(gaps)) | infinite
     safe = jnp.where(missing, 0.0, y)
     nothing = jnp.zeros(())
 

@@ -73,6 +73,10 @@ class FrozenNodes(AbstractFrozen):
         """delta_t of every step."""
         return facts.observation_errors
 
+    def log_masses(self, facts: Evidence) -> Float[Array, "s t"]:
+        """Those of every step."""
+        return facts.log_masses
+
     def merged(self, other: AbstractFrozen) -> "FrozenNodes":
         """A plan that is, axis by axis, the finer of both."""
         assert isinstance(other, FrozenNodes)

@@ -90,6 +90,17 @@ def test_observations_may_differ_by_whole_turns_and_units():
     np.testing.assert_allclose(turned.log_likelihoods, filtered().log_likelihoods, atol=1e-9)
 
 
+@pytest.mark.long
+def test_degrees_in_a_sensor_of_radians_are_asked_about():
+    question = pytest.warns(UserWarning, match=r"angles of up to 170, 27 turns.*degrees")
+    with question:
+        psd.run_filter(learned(), [150.0, np.nan, 160.0, 170.0])
+    degrees = psd.additive_gaussian(
+        lambda u: u, lambda x: 180 / PI * x, 0.1, 9.0, 0.0, 1.0, wrap=[360.0]
+    )
+    psd.run_filter(psd.learn(degrees, 1e-2), [150.0, 160.0, 170.0])
+
+
 def von_mises(delta, kappa):
     return kappa * jnp.cos(delta) - np.log(2 * PI * i0(kappa))
 

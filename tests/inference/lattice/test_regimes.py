@@ -201,6 +201,11 @@ WRONG = {
     "rows of P must sum to one: row 1 sums": lambda m: psd.switching([m, m], [[1, 0], [0.2, 0.7]]),
     "its columns do, so pass P.T": lambda m: psd.switching([m, m], [[0.9, 0.3], [0.1, 0.7]]),
     r"P must have shape \(2, 2\)": lambda m: psd.switching([m, m], np.eye(3)),
+    r"P\(u\) at u = .* must hold probabilities, got nan": lambda m: psd.switching(
+        [m, m], lambda u: jnp.full((2, 2), jnp.nan)
+    ),
+    "row 0 sums to 100": lambda m: psd.switching([m, m], [[90, 10], [20, 80]]),
+    "P must be finite, got nan": lambda m: psd.switching([m, m], [[np.nan, 1], [0, 1]]),
     "P must hold probabilities, got -0.1": lambda m: psd.switching([m, m], [[1.1, -0.1], [0, 1]]),
     r"rows of P\(u\) at": lambda m: psd.switching([m, m], lambda u: jnp.ones((2, 2))),
     "initial must be probabilities": lambda m: psd.switching([m, m], np.eye(2), initial=[1, 1]),

@@ -1,0 +1,52 @@
+"""Data that a model cannot have made, or hardly: the reason in words."""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .model import StateSpaceModel
+from .structure import AdditiveGaussian
+
+# Turns to either side beyond which angles in radians are taken for degrees: 25 of them.
+_TURNS = 4
+
+
+def why_impossible(ssm: StateSpaceModel | None, y: Array | np.ndarray) -> str | None:
+    """Why an observation is impossible, if it is none of the numbers that the sensor gives."""
+    value = np.asarray(y)
+    if ssm is None or np.isnan(value).any():
+        return None
+    if ssm.counts and bool(np.any((value < 0) | (value != np.round(value)))):
+        return f"y must hold counts, whole numbers from 0 on, got {value}"
+    axis = ssm.seen_axis
+    if axis is not None and not bool(np.all(np.asarray(axis.contains(jnp.asarray(value))))):
+        return f"y must lie in the support of the sensor, {axis.words}, got {value}"
+    return None
+
+
+def first_impossible(ssm: StateSpaceModel | None, ys: Array | np.ndarray) -> tuple[int, str] | None:
+    """The first row that the sensor cannot give, and why."""
+    if ssm is None or not (ssm.counts or ssm.seen_axis is not None):
+        return None
+    for k, y in enumerate(np.asarray(ys)):
+        cause = why_impossible(ssm, y)
+        if cause is not None:
+            return k, cause
+    return None
+
+
+def as_if_degrees(ssm: StateSpaceModel | None, ys: Array | np.ndarray) -> str | None:
+    """A question, if angles of a sensor in radians are many turns away from zero."""
+    form = None if ssm is None else ssm.structure
+    if not isinstance(form, AdditiveGaussian) or form.turns is None:
+        return None
+    values, periods = np.asarray(ys), np.asarray(form.turns.periods)
+    for i in form.turns.axes:
+        largest = np.max(np.abs(values[:, i]), initial=0.0, where=np.isfinite(values[:, i]))
+        if np.isclose(periods[i], 2 * np.pi) and largest > _TURNS * periods[i]:
+            return (
+                f"ys[:, {i}] has angles of up to {largest:.4g}, {largest / periods[i]:.0f} turns, "
+                "for a sensor that wraps at 2 pi: are they degrees? Then say wrap=360.0 for that "
+                "coordinate, and h and R in degrees. If turns were counted, pass them modulo 2 pi"
+            )
+    return None
