@@ -112,5 +112,5 @@ def test_boxes_models_and_states_can_be_read():
     state = psd.init(model)
     assert "after 1 transition: " in str(psd.predict(model, state))
     seen = psd.run_filter(model, [0.1, 0.2]).predicted_observations
-    assert "2, from 1 to 2; 1 coordinate\n" in str(seen)
+    assert "2, from 1 to 2\nstate         1 coordinate\n" in str(seen)
     assert str(state).startswith("FilterState after 0 transitions: log-likelihood 0")
