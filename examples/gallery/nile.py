@@ -37,7 +37,7 @@ models = {
 # variation, and it holds in the year of the break as well.
 smoothed = {}
 for name, ssm in models.items():
-    model = psd.learn(ssm, tol=1e-2)
+    model = psd.learn(ssm, tol=1e-3)
     smooth = smoothed[name] = psd.run_smoother(model, volume)
     jump = np.diff(np.asarray(smooth.mean)[:, 0])
     year = years[1:][np.argmin(jump)]

@@ -33,14 +33,14 @@ class Smooth(NamedTuple):
     relative: np.ndarray  # (k,) error over each panel's own mass
     target: float
 
-    def mends(self, sums: Sums) -> np.ndarray:
+    def mends(self, sums: Sums, blind: float = BLIND) -> np.ndarray:
         """Pairs (k, m) whose integral can be had from the polynomials.
 
         The error of a polynomial counts as much as its panel does for x; where the panel does not
         see the transition at all, other panels do not either.
         """
         good = self.relative[:, None] * sums.shares[0] < 0.25 * self.target
-        return good & (sums.errors < BLIND)
+        return good & (sums.errors < blind)
 
 
 @lru_cache(maxsize=1)
@@ -80,14 +80,23 @@ class _Work(NamedTuple):
 
 
 def corrected(
-    values: Values, source: Source, x: np.ndarray, sums: Sums, where: np.ndarray, target: float
+    values: Values,
+    source: Source,
+    x: np.ndarray,
+    sums: Sums,
+    where: np.ndarray,
+    target: float,
+    blind: float = BLIND,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """log p and its companions (4, m), rough pairs of panel and x integrated anew where asked."""
+    """log p and its companions (4, m), rough pairs of panel and x integrated anew where asked.
+
+    Pairs with an error of `blind` and more are left to those who can halve the panel.
+    """
     smooth = source.smooth
     log_p, companions = sums.log_p, sums.companions
     if smooth is None or not np.any(where):
         return log_p, companions
-    bad = smooth.mends(sums) & (sums.errors > target / 8) & where[None, :]
+    bad = smooth.mends(sums, blind) & (sums.errors > target / 8) & where[None, :]
     panel, point = np.nonzero(bad)
     if len(panel) == 0:
         return log_p, companions

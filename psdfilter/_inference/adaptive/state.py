@@ -8,7 +8,7 @@ from jaxtyping import Float
 from ... import _results
 from ..._statespace.model import Inputs
 from .dropped import left_out
-from .pairs import corrected, smooth_panels
+from .pairs import BLIND, corrected, smooth_panels
 from .panels import Field, Panels, level_ratios
 from .reach import Frame
 from .rules import PANEL, embedded_error, no_nan
@@ -130,10 +130,12 @@ def field_of(
     source: Source | None,
     seen: tuple[Seen, ...],
     target: float,
+    blind: float = BLIND,
 ) -> Field:
     """log of the unnormalised law at points, and the prediction's companions.
 
-    Rough transitions are integrated anew only where the law has mass, as far as it is known.
+    Rough transitions are integrated anew only where the law has mass, as far as it is known, and
+    only for pairs whose error is below `blind`.
     """
     top = -np.inf
     cut = depth_of(target)
@@ -149,7 +151,7 @@ def field_of(
         sums = values.push(source, x)
         both = no_nan(logs + sums.log_p)
         top = max(top, float(np.max(both)))
-        log_p, ratios = corrected(values, source, x, sums, both > top - cut, target)
+        log_p, ratios = corrected(values, source, x, sums, both > top - cut, target, blind)
         if source.idle is not None:
             lacking = left_out(values, source.idle, source, x, sums.log_p).ratio
             ratios = np.concatenate([ratios[:3], ratios[3:] + lacking[None]])
@@ -159,8 +161,11 @@ def field_of(
 
 
 def evaluate(values: Values, law: Law, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """log p(x_j), and the relative error carried there."""
-    logs, ratios = field_of(values, law.source, law.seen, law.target)(x)
+    """log p(x_j), and the relative error carried there.
+
+    Old panels are what they are by now: no error is left to their being halved.
+    """
+    logs, ratios = field_of(values, law.source, law.seen, law.target, np.inf)(x)
     inherited, own = relative_errors(ratios)
     return logs - law.log_norm, together(inherited, own) - law.offset
 
