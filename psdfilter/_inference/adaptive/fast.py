@@ -31,6 +31,9 @@ _HIDDEN = 1.0
 _DENSE = 4096
 _DENSE_PLACES = np.linspace(0.0, 1.0, _DENSE)
 
+# Old nodes whose transitions are looked at, and how far below its highest value a peak counts.
+_FEW, _NEAR_TOP = 16, 20.0
+
 # What a compiled function is given: NumPy's arrays cost nothing on the way.
 Given = Array | np.ndarray
 
@@ -219,9 +222,11 @@ def _step(parts: Parts, nodes: Nodes, row: Rows, settings: Settings, bounded: bo
     differences = sums[0] - sums[1], sums[1] - sums[2]
     sampling = embedded(*differences, h * levels[0] @ (f * near_kinks(logs))) / total
     sampling += _hidden(parts, (x, log_p, logs), row, missing)
-    if parts.sensor is None:
+    if _has_shapes(parts):
         values = x, log_p, top - settings.cut
         sampling += _spikes(parts, values, row, missing, rule.nodes)
+    if parts.moved is None:
+        sampling += _narrow(parts, nodes, row, x)
     if _has_shapes(parts):
         outside = _outside(parts, nodes, row, missing, ends_found)
         sampling += jnp.exp(jnp.minimum(outside - top - jnp.log(total), 0.0))
@@ -278,6 +283,17 @@ def _spikes(
     bend = jnp.where(nothing[:-2] & nothing[1:-1] & nothing[2:], 0.0, bend)
     there = _between(places, log_p)[1:-1] + log_g[1:-1] > least
     return jnp.where(jnp.any(there & (bend > BUMP)), 1.0, 0.0)
+
+
+def _narrow(parts: Parts, nodes: Nodes, row: Rows, x: Array) -> Array:
+    """One if a dense look at the transitions of some old nodes shows peaks that nodes cannot."""
+    dense = x[0] + (x[-1] - x[0]) * _DENSE_PLACES
+    some, masses = nodes.x[::_FEW], nodes.log_v[::_FEW, None]
+    logs = _once(x[-1] >= x[0], lambda: parts.log_q(some, dense, row.steps, row.rows) + masses)
+    logs = jax.nn.logsumexp(finite(logs), axis=0)
+    bend = logs[1:-1] - 0.5 * (logs[:-2] + logs[2:])
+    high = logs[1:-1] > jnp.max(logs) - _NEAR_TOP
+    return jnp.where(jnp.any(high & (2 * bend > BUMP)), 1.0, 0.0)
 
 
 def _ends(settings: Settings, x: Array) -> Array:

@@ -113,17 +113,30 @@ def _of_box(frame: Frame, hints: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def looked_at(
-    values: Values, lower: np.ndarray, upper: np.ndarray, seen: tuple[Seen, ...], per: int
+    values: Values,
+    panels: tuple[np.ndarray, np.ndarray],
+    source: Source | None,
+    seen: tuple[Seen, ...],
+    per: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Panels cut where a dense look at the likelihood shows what their own nodes do not."""
-    if not seen:
+    """Panels cut where a dense look at the law shows what their own nodes do not.
+
+    Gaussian noise makes a prediction as smooth as it is; other transitions may have peaks of any
+    width, and are looked at with the likelihood.
+    """
+    lower, upper = panels
+    free = source is not None and values.means(source) is None
+    if not seen and not free:
         return lower, upper
+
+    def log_law(x: np.ndarray) -> np.ndarray:
+        logs = sum((values.log_likelihood(x, one) for one in seen), np.zeros(len(x)))
+        return logs + values.log_p(source, x) if free and source is not None else logs
+
     num = per * _DENSE
     grid = (np.arange(num) + 0.5) / num
     points = lower[:, None] + (upper - lower)[:, None] * grid[None, :]
-    logs = np.zeros(points.shape)
-    for one in seen:
-        logs += values.log_likelihood(points.reshape(-1), one).reshape(points.shape)
+    logs = log_law(points.reshape(-1)).reshape(points.shape)
     sparse = np.max(logs[:, _DENSE // 2 :: _DENSE], axis=1)
     with np.errstate(invalid="ignore"):
         hidden = np.max(logs, axis=1) - sparse > _HIDDEN
@@ -134,8 +147,4 @@ def looked_at(
     low = np.concatenate([lower[~hidden], *(e[:-1] for e in ends)])
     high = np.concatenate([upper[~hidden], *(e[1:] for e in ends)])
     order = np.argsort(low)
-
-    def likelihood(x: np.ndarray) -> np.ndarray:
-        return sum((values.log_likelihood(x, one) for one in seen), np.zeros(len(x)))
-
-    return cut_at(low[order], high[order], spike_edges(likelihood, points, logs))
+    return cut_at(low[order], high[order], spike_edges(log_law, points, logs))

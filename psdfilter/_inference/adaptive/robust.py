@@ -17,6 +17,9 @@ from .tables import Seen, Sums, Values
 _ROUNDS = 14
 # While old nodes are too few the new law is a comb: it is not worth being resolved better than so.
 _ROUGH, _ROUGH_PANELS = 0.02, 64
+# Points of a panel where its map is looked at, and deviations of the noise by which that may leave
+# what the nodes show.
+_LOOKS, _LEAVES = 256, 1.0
 # Weight of tails beside the bulk, in what old panels are blamed for.
 _TAILS = 0.5
 
@@ -46,8 +49,8 @@ def observe(values: Values, frame: Frame, law: Law, seen: Seen, wanted: Wanted) 
         logs = values.log_likelihood(law.nodes, seen)
         code = _results.OK if np.isfinite(logs[0]) else _results.NO_MASS
         return law._replace(seen=both, log_norm=law.log_norm + float(logs[0]), code=code)
-    lower, upper = first_panels(values, frame, law.source, target)
-    lower, upper = looked_at(values, lower, upper, both, PANEL)
+    first = first_panels(values, frame, law.source, target)
+    lower, upper = looked_at(values, first, law.source, both, PANEL)
     field = field_of(values, law.source, both, target)
     panels = resolve(field, lower, upper, target, MOST_PANELS, cover)
     return law_of(law.source, both, panels, target, walls_of(field, panels))
@@ -67,10 +70,10 @@ def advance(
         The old law, on more nodes if the new one needed them, and the new law.
     """
     target, cover = wanted
+    old = _looked_into(values, frame, old, step, target)
     source = old.as_source(*step, target, frame)
-    lower, upper = first_panels(values, frame, source, target)
-    lower, upper = looked_at(values, lower, upper, seen, PANEL)
-    first = (lower, upper)
+    first = first_panels(values, frame, source, target)
+    first = looked_at(values, first, source, seen, PANEL)
     panels = resolve(
         field_of(values, source, seen, target), *first, max(target, _ROUGH), _ROUGH_PANELS, cover
     )
@@ -83,7 +86,8 @@ def advance(
         finer = _refined(values, old, errors, target)
         if finer is None:
             break
-        old = finer
+        # Halves of a panel may show less of a narrow feature than the whole did.
+        old = _looked_into(values, frame, finer, step, target)
         source = old.as_source(*step, target, frame)
         field = field_of(values, source, seen, target)
         panels = resolve(
@@ -93,6 +97,33 @@ def advance(
     field = field_of(values, source, seen, target)
     panels = _last(field, first, panels, wanted)
     return old, law_of(source, seen, panels, target, walls_of(field, panels))
+
+
+def _looked_into(
+    values: Values, frame: Frame, old: Law, step: tuple[int, Inputs], target: float
+) -> Law:
+    """The old law with panels halved where the map does what their nodes do not show."""
+    for _ in range(_ROUNDS if old.has_panels and frame.noise is not None else 0):
+        grid = (np.arange(_LOOKS) + 0.5) / _LOOKS
+        points = old.lower[:, None] + (old.upper - old.lower)[:, None] * grid[None, :]
+        there = old.as_source(*step, target, frame)
+        shown = values.means(there)
+        found = values.means(there._replace(nodes=points.reshape(-1)))
+        if shown is None or found is None or frame.noise is None:
+            return old
+        shown, found = shown.reshape(-1, PANEL), found.reshape(points.shape)
+        with np.errstate(invalid="ignore"):
+            # Beyond the outermost nodes a map goes on as it did between them.
+            room = _LEAVES * frame.noise + np.max(np.abs(np.diff(shown, axis=1)), axis=1)
+            above = np.max(found, axis=1) - np.max(shown, axis=1)
+            below = np.min(shown, axis=1) - np.min(found, axis=1)
+            hidden = np.fmax(above, below) > room
+        masses = np.sum(old.masses.reshape(-1, PANEL), axis=1)
+        finer = _refined(values, old, np.where(hidden & (masses > target), 1.0, 0.0), target)
+        if finer is None:
+            return old
+        old = finer
+    return old
 
 
 def _blamed(smooth: Smooth, sums: Sums, panels: Panels, wanted: Wanted) -> np.ndarray:

@@ -9,8 +9,9 @@ from ..._statespace.functions import keywords_of
 from ..._statespace.model import StateSpaceModel
 from .hosted import Series, is_missing
 from .loop.records import AXES, Active
-from .loop.region import Region, Space, TableRegion
+from .loop.region import Region, Space
 from .loop.run import Stretch, run_rows, thresholds
+from .loop.table_region import TableRegion
 from .panels import DROPPED_PANELS
 from .reach import Frame
 from .rules import DROPPED

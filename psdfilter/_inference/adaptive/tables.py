@@ -75,6 +75,10 @@ class Values(Protocol):
         """p(x_j) = sum_m v_m Q(u_m, x_j) and what comes with it."""
         ...
 
+    def log_p(self, source: Source, x: np.ndarray) -> np.ndarray:
+        """log p(x_j) alone."""
+        ...
+
     def pull(self, source: Source, x: np.ndarray, omega: np.ndarray) -> np.ndarray:
         """v_m sum_j Q(u_m, x_j) omega_j / p(x_j): masses of old nodes, given new ones (n,)."""
         ...
@@ -155,6 +159,9 @@ class CompiledValues:
         errors = _panel_errors(source, shares)
         return Sums(found.log_p, found.totals[[1, 2, 5, 6]], shares[:3], errors)
 
+    def log_p(self, source: Source, x: np.ndarray) -> np.ndarray:
+        return tiles.push(self._both, _tiled(source), x, (source.t, source.row), 0).log_p
+
     def pull(self, source: Source, x: np.ndarray, omega: np.ndarray) -> np.ndarray:
         out = tiles.pull(self._both, _tiled(source), x, omega, (source.t, source.row))
         return out[: len(source.nodes)]
@@ -219,6 +226,9 @@ class HostValues:
             groups = terms.reshape(-1, PANEL, len(x))
             shares = np.einsum("lkp,kpm->lkm", levels.reshape(5, -1, PANEL), groups)
         return Sums(log_p, source.ratios @ terms, shares[:3], _panel_errors(source, shares))
+
+    def log_p(self, source: Source, x: np.ndarray) -> np.ndarray:
+        return self._shares(source, x)[1]
 
     def pull(self, source: Source, x: np.ndarray, omega: np.ndarray) -> np.ndarray:
         return self._shares(source, x)[0] @ omega

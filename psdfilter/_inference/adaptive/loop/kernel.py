@@ -40,6 +40,8 @@ from .records import AXES, BAND, DONE, FULL, MISSED, OUTSIDE, WIDE, Active
 _HIDDEN = 1.0
 # How much finer than nodes the structure of a likelihood is, if that is not known.
 _LOST = np.inf
+# Bends of what nodes do not show: half the spacing is tried next.
+_UNSHOWN = 4.0
 
 
 @inner
@@ -173,6 +175,19 @@ def _log_g(row, r, y, logs, sensor):  # pragma: no cover - compiled
 
 
 @inner
+def _log_g_between(row, r, y, tables):  # pragma: no cover - compiled
+    """The highest log G from a node to the next, but for a constant."""
+    if tables.logs.shape[1] > 0:
+        return tables.between[row, r]
+    total = 0.0
+    for i in range(y.size):
+        if not np.isnan(y[i]):
+            e = max(abs(y[i] - tables.middle[r, i]) - tables.spread[r, i], 0.0)
+            total -= 0.5 * e * e
+    return total
+
+
+@inner
 def _weigh(row, y, seen, tables, scratch):  # pragma: no cover - compiled
     """p and p G on the window."""
     first, size = scratch.window[0], scratch.window[1]
@@ -229,8 +244,7 @@ def _keep(row, y, seen, numbers, tables, scratch, state):  # pragma: no cover - 
         diagonal += scratch.window[2, a]
     # Where log G between nodes exceeds this, p times it may matter.
     least = np.log(most) + _HIDDEN - np.log(scalars[PEAK])
-    if tables.bent.size > 0:
-        least -= _HIDDEN + numbers.depth
+    least -= _HIDDEN + numbers.depth
     count, at = 0, -1
     for i in range(size[0]):
         for j in range(size[1]):
@@ -245,10 +259,12 @@ def _keep(row, y, seen, numbers, tables, scratch, state):  # pragma: no cover - 
                     at += 1
                     r += 1
                     if seen and inner and l + 1 < size[3]:
-                        g = _log_g(row, r, y, tables.between, tables.middle) - scalars[TOP]
+                        g = _log_g_between(row, r, y, tables) - scalars[TOP]
                         if g > least and min(total[at], total[at + diagonal]) > 1e-280:
                             p = 0.5 * (np.log(total[at]) + np.log(total[at + diagonal]))
-                            bent = tables.bent[row, r] if tables.bent.size > 0 else 0.0
+                            bent = _UNSHOWN if tables.hidden[r] else 0.0
+                            if tables.bent.size > 0:
+                                bent = tables.bent[row, r]
                             if p + g > np.log(most) + (-numbers.depth if bent > 1 else _HIDDEN):
                                 scalars[UNSEEN] = max(scalars[UNSEEN], bent if bent > 1 else _LOST)
                     share = post[at] / norm
@@ -289,6 +305,15 @@ def _moments(count, numbers, new, told, t):  # pragma: no cover - compiled
 
 
 @inner
+def _missed(active, tables):  # pragma: no cover - compiled
+    """Mass that goes where the nodes do not show."""
+    total = 0.0
+    for m in range(active.masses.size):
+        total += active.masses[m] * tables.missed[region_index(tables, active.place[m])]
+    return total
+
+
+@inner
 def _step(t, y, seen, state, numbers, scratch, told):  # pragma: no cover - compiled
     """One step; the number of nodes kept, or why there are none, negative."""
     active, new, tables = state
@@ -305,6 +330,8 @@ def _step(t, y, seen, state, numbers, scratch, told):  # pragma: no cover - comp
     count = _keep(t, y, seen, numbers, tables, scratch, (active, new))
     if count < 0:
         return -FULL
+    if _missed(active, tables) > numbers.target:
+        scratch.scalars[UNSEEN] = max(scratch.scalars[UNSEEN], _UNSHOWN)
     differences(count, numbers, scratch, state, told, t)
     good = errors_of(count, numbers, scratch, state, told, t)
     _moments(count, numbers, new, told, t)

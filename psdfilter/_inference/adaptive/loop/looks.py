@@ -11,6 +11,7 @@ from ...._statespace.model import Inputs, StateSpaceModel, log_observation_table
 from ...numerics.compiled import call_compiled
 from ..rules import no_nan
 from ..spikes import BUMP, bends
+from .roughness import between
 
 # Rows whose likelihoods are evaluated at once on a line; in the plane, where looks are many, one.
 ROWS = 64
@@ -142,7 +143,7 @@ def plane_likelihoods(
         looks: points from a node to the next along an axis.
     """
     dim, num = len(lines), len(rows.ys)
-    fine = [_between(line, looks) for line in lines]
+    fine = [between(line, looks) for line in lines]
     mesh = np.stack(np.meshgrid(*fine, indexing="ij"), axis=-1).reshape(-1, dim) @ frame.T
     data = rows.filled(1)
     parts = []
@@ -163,11 +164,6 @@ def plane_likelihoods(
         np.max(each, axis=inside).reshape(num, -1),
         np.max(bent.reshape(cells), axis=inside).reshape(num, -1),
     )
-
-
-def _between(line: Float[np.ndarray, " n"], looks: int) -> Float[np.ndarray, " m"]:
-    steps = (line[1] - line[0]) * np.arange(looks) / looks
-    return (line[:, None] + steps[None, :]).reshape(-1)
 
 
 def _bends(logs: np.ndarray, axis: int) -> np.ndarray:

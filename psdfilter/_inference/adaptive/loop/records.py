@@ -24,9 +24,11 @@ class Tables(NamedTuple):
         size: number of nodes along every axis.
         means: f at the nodes, in z.
         sensor: h at the nodes, in units of the sensor's noise; none of a likelihood by tables.
-        middle: the same between nodes, half a spacing on along every axis.
+        middle, spread: middle of its range from a node to the next along all axes, and half of it.
         inside: whether a node is where the state lives, and not beside a wall.
         rough: whether f, and h, have kinks or jumps near a node.
+        missed: share of the mass of a node that goes where no other node shows.
+        hidden: whether h does something from a node to the next that nodes do not show.
         logs: log G at the nodes for every row; none of a sensor with Gaussian noise.
         between: the same between nodes, its largest value where there are several points.
         bent: the second difference of log G there, over what nodes can resolve.
@@ -40,8 +42,11 @@ class Tables(NamedTuple):
     means: Float[np.ndarray, "r 4"]
     sensor: Float[np.ndarray, "r p"]
     middle: Float[np.ndarray, "r p"]
+    spread: Float[np.ndarray, "r p"]
     inside: Int[np.ndarray, " r"]
     rough: Bool[np.ndarray, "2 r"]
+    missed: Float[np.ndarray, " r"]
+    hidden: Bool[np.ndarray, " r"]
     logs: Float[np.ndarray, "t r"]
     between: Float[np.ndarray, "t r"]
     bent: Float[np.ndarray, "t r"]

@@ -13,10 +13,8 @@ from ...._statespace.model import (
     Inputs,
     LinearGaussian,
     StateSpaceModel,
-    log_transition_table,
 )
 from ...numerics.compiled import call_compiled
-from ..rules import no_nan
 from .looks import (
     LOOKS,
     ROWS,
@@ -27,7 +25,7 @@ from .looks import (
     plane_likelihoods,
 )
 from .records import AXES, Active, Tables
-from .roughness import is_rough
+from .roughness import between, is_rough, look_inside
 
 # Points that are evaluated at once: one size, one program.
 _BLOCK = 2048
@@ -35,6 +33,8 @@ _BLOCK = 2048
 # has to be seen within about five of its widths: a precise sensor with clutter is, if it is no more
 # than sixty times as precise as the noise.
 _SEEN = 0.9 / 8
+# Looks at maps from a node to the next along an axis, by coordinates.
+_FINE = {1: 8, 2: 4, 3: 2, 4: 2}
 # Nodes of a region, by coordinates: tables of megabytes.
 _REGION = {1: 2**16, 2: 2**17, 3: 2**20, 4: 2**22}
 
@@ -184,8 +184,11 @@ class Region:
             values.means,
             values.sensor,
             values.middle,
+            values.spread,
             values.inside,
             values.rough,
+            values.missed,
+            values.hidden,
             logs=seen.logs,
             between=seen.between,
             bent=seen.bent,
@@ -220,24 +223,33 @@ class Region:
         return out
 
     def _tabulated(self, rows: Rows) -> "Values":
-        t = int(rows.steps[0])
+        t, dim = int(rows.steps[0]), self.dim
         row = jax.tree.map(lambda a: a[0], rows.rows)
-        means, seen = self._mapped(self._z, t, row)
-        middle = seen
+        fine = np.meshgrid(*(between(line, _FINE[dim]) for line in self._lines), indexing="ij")
+        means, seen = self._mapped(np.stack(fine, axis=-1).reshape(-1, dim), t, row)
+        means = np.linalg.solve(self.space.frame, means.T).T
         if self.sensor is not None:
-            middle = self._mapped(self._z + 0.5 * self.h, t, row)[1] @ self.sensor.whiten.T
             seen = seen @ self.sensor.whiten.T
-        full = np.zeros((len(means), AXES))
-        full[:, AXES - self.dim :] = np.linalg.solve(self.space.frame, means.T).T
-        gone = ~np.all(np.isfinite(full), axis=1)
-        full[gone] = np.nan
+        shape = tuple(int(n) for n in self.size[AXES - dim :])
+        moved, watched = (look_inside(part, shape, _FINE[dim]) for part in (means, seen))
+        full = np.zeros((len(moved.nodes), AXES))
+        full[:, AXES - dim :] = moved.nodes
+        full[~np.all(np.isfinite(full), axis=1)] = np.nan
         space, z = self.space, self._z
         within = np.all((z >= space.low) & (z <= space.high), axis=1)
         beside = np.any((z < space.low + self.h) | (z > space.high - self.h), axis=1)
         inside = np.where(within, np.where(beside, 2, 1), 0).astype(np.int64)
-        shape = tuple(int(n) for n in self.size[AXES - self.dim :])
-        rough = np.stack([is_rough(full[:, AXES - self.dim :], shape), is_rough(seen, shape)])
-        return Values(full, np.ascontiguousarray(seen), np.ascontiguousarray(middle), inside, rough)
+        rough = np.stack([is_rough(full[:, AXES - dim :], shape), is_rough(watched.nodes, shape)])
+        return Values(
+            full,
+            watched.nodes,
+            watched.middle,
+            watched.spread,
+            inside,
+            rough,
+            moved.hidden_beside.astype(float),
+            watched.hidden,
+        )
 
     def _mapped(self, z: np.ndarray, t: int, row: Inputs) -> tuple[np.ndarray, np.ndarray]:
         x, one, two = z @ self.space.frame.T, [], []
@@ -250,86 +262,16 @@ class Region:
 
 
 class Values(NamedTuple):
-    """`Tables.means`, `sensor`, `middle`, `inside` and `rough`."""
+    """`Tables.means`, `sensor`, `middle` and what comes after them."""
 
     means: Float[np.ndarray, "r 4"]
     sensor: Float[np.ndarray, "r p"]
     middle: Float[np.ndarray, "r p"]
+    spread: Float[np.ndarray, "r p"]
     inside: Int[np.ndarray, " r"]
     rough: Bool[np.ndarray, "2 r"]
-
-
-class TableRegion:
-    """A model on a line whose transition is known by its values, on a box.
-
-    Args:
-        ssm: a model whose transition is the same at every step.
-        ends: the box.
-        num: nodes on it.
-    """
-
-    sensor = None
-    changes = False
-    dim = 1
-    is_empty = False
-    rows_at_once = ROWS
-
-    def __init__(self, ssm: StateSpaceModel, ends: tuple[float, float], num: int):
-        self.ssm, self.h = ssm, (ends[1] - ends[0]) / num
-        # Nodes are multiples of the spacing: the first inside of the box.
-        first = int(np.ceil(ends[0] / self.h))
-        self.low = np.array([0, 0, 0, first])
-        last = int(np.floor(ends[1] / self.h))
-        self.size = np.array([1, 1, 1, last - first + 1])
-        self.x = np.arange(first, last + 1) * self.h
-        inside = np.ones(len(self.x), np.int64)
-        inside[[0, 1, -2, -1]] = 2
-        self._inside, self._kernel = inside, self._tabulated()
-
-    def _tabulated(self) -> Float[np.ndarray, "r r"]:
-        size = -(-len(self.x) // 64) * 64
-        x = filled(self.x[:, None], size)
-        logs = np.asarray(call_compiled(_pairs, self.ssm, x))[: len(self.x), : len(self.x)]
-        return np.exp(no_nan(logs))
-
-    def tables(self, rows: Rows, active: Active, tail: float) -> Tables:
-        """What the loop reads for some rows."""
-        del active
-        num, none = len(self.x), np.zeros((0, 0))
-        seen = line_likelihoods(self.ssm, self.x, 1.0, rows)
-        return Tables(
-            self.low,
-            self.size,
-            np.zeros((num, AXES)),
-            none,
-            none,
-            self._inside,
-            # Nobody knows how smooth a transition is that is known by its values alone.
-            np.stack([np.ones(num, bool), np.zeros(num, bool)]),
-            logs=seen.logs,
-            between=seen.between,
-            bent=seen.bent,
-            kernel=self._kernel,
-            band=self._band(tail),
-            peak=float(np.max(self._kernel)),
-        )
-
-    def _band(self, tail: float) -> Int[np.ndarray, "r 2"]:
-        """Where a node of mass one has more than `tail`."""
-        there = self._kernel > tail
-        some = np.any(there, axis=1)
-        first = np.where(some, np.argmax(there, axis=1), 0)
-        last = np.where(some, len(self.x) - np.argmax(there[:, ::-1], axis=1), 0)
-        return np.stack([first, last], axis=1)
-
-    def reached(self, active: Active, tail: float, row: Rows) -> bool:
-        """All that there is is tabulated."""
-        del active, tail, row
-        return False
-
-
-def _pairs(ssm: StateSpaceModel, x: Array) -> Array:
-    return log_transition_table(ssm, (0,), x, x)
+    missed: Float[np.ndarray, " r"]
+    hidden: Bool[np.ndarray, " r"]
 
 
 def sensor_of(ssm: StateSpaceModel) -> Sensor | None:

@@ -1,6 +1,8 @@
-"""Kinks and jumps of a map, from its values on a lattice."""
+"""Kinks and jumps of a map, from its values on a lattice, and what lies between its nodes."""
 
+from itertools import product
 from types import ModuleType
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -62,3 +64,100 @@ def _largest(values: Float[Values, "n ..."]) -> Float[Values, "n ..."]:
 def _extended(values: Float[Values, "n ..."], by: int) -> Float[Values, "m ..."]:
     """The first and the last value repeated."""
     return _namespace(values).pad(values, [(by, by)] + [(0, 0)] * (values.ndim - 1), mode="edge")
+
+
+def between(line: Float[np.ndarray, " n"], looks: int) -> Float[np.ndarray, " m"]:
+    """Equispaced nodes, and points from each of them to the next."""
+    steps = (line[1] - line[0]) * np.arange(looks) / looks
+    return (line[:, None] + steps[None, :]).reshape(-1)
+
+
+# What a map does between nodes is hidden if it leaves the line through them by more than this
+# multiple of what the nodes themselves show as bends (a kink has half of it, a jump as much), and
+# by more than `_SMALL`.
+_HIDDEN = 1.25
+
+
+class Inside(NamedTuple):
+    """A map at nodes, and in the cells that begin there.
+
+    Attributes:
+        nodes: its values.
+        middle, spread: middle and half the width of its range in a cell.
+        hidden: whether it does something in the cell that the nodes do not show.
+        hidden_beside: the same for any cell beside the node.
+    """
+
+    nodes: Float[np.ndarray, "r k"]
+    middle: Float[np.ndarray, "r k"]
+    spread: Float[np.ndarray, "r k"]
+    hidden: Bool[np.ndarray, " r"]
+    hidden_beside: Bool[np.ndarray, " r"]
+
+
+def look_inside(values: Float[np.ndarray, "m k"], shape: tuple[int, ...], looks: int) -> Inside:
+    """From values at all looks; `shape` are the numbers of nodes."""
+    dim, num = len(shape), int(np.prod(shape))
+    grid = values.reshape(*(n * looks for n in shape), -1)
+    nodes = grid[(slice(None, None, looks),) * dim]
+    # Cells of the last nodes reach beyond the lattice: they are those before them.
+    low, high = nodes.copy(), nodes.copy()
+    gap = np.zeros(nodes.shape)
+    with np.errstate(invalid="ignore"):
+        for place in product(range(looks), repeat=dim):
+            some = grid[tuple(slice(k, None, looks) for k in place)]
+            low, high = np.fmin(low, some), np.fmax(high, some)
+            gap = np.fmax(gap, np.abs(some - _interpolated(nodes, place, looks)))
+        for corner in product((0, 1), repeat=dim):
+            some = _shifted(nodes, corner)
+            low, high = np.fmin(low, some), np.fmax(high, some)
+        bends = np.zeros(nodes.shape)
+        for axis in range(dim):
+            bends = np.fmax(bends, _bends(nodes, axis))
+        shown = bends
+        for corner in product((0, 1), repeat=dim):
+            shown = np.fmax(shown, _shifted(bends, corner))
+        hidden = np.any(gap > _HIDDEN * shown + _SMALL, axis=-1)
+    for axis in range(dim):
+        # Nothing is known beyond the last node.
+        np.moveaxis(hidden, axis, 0)[-1] = False
+    beside = hidden.copy()
+    for corner in product((0, 1), repeat=dim):
+        moved = hidden
+        for axis, by in enumerate(corner):
+            moved = np.roll(moved, by, axis=axis)
+        beside |= moved
+    flat = (part.reshape(num, -1) for part in (nodes, 0.5 * (low + high), 0.5 * (high - low)))
+    parts = [np.ascontiguousarray(part) for part in flat]
+    return Inside(parts[0], parts[1], parts[2], hidden.reshape(-1), beside.reshape(-1))
+
+
+def _shifted(nodes: np.ndarray, by: tuple[int, ...]) -> np.ndarray:
+    """Values of the next node along some axes; of the last one its own."""
+    for axis, step in enumerate(by):
+        if step:
+            nodes = np.concatenate(
+                [np.take(nodes, range(1, nodes.shape[axis]), axis), np.take(nodes, [-1], axis)],
+                axis,
+            )
+    return nodes
+
+
+def _interpolated(nodes: np.ndarray, place: tuple[int, ...], looks: int) -> np.ndarray:
+    """Linear in every coordinate between the corners of a cell."""
+    out = np.zeros(nodes.shape)
+    for corner in product((0, 1), repeat=len(place)):
+        shares = (k / looks if c else 1 - k / looks for c, k in zip(corner, place, strict=True))
+        weight = float(np.prod(list(shares)))
+        if weight > 0:
+            out = out + weight * _shifted(nodes, corner)
+    return out
+
+
+def _bends(nodes: np.ndarray, axis: int) -> np.ndarray:
+    """|second differences| along an axis; at the ends those of the next."""
+    lines = np.moveaxis(nodes, axis, 0)
+    if len(lines) < 3:
+        return np.zeros(nodes.shape)
+    inner = np.abs(lines[2:] - 2 * lines[1:-1] + lines[:-2])
+    return np.moveaxis(_extended(inner, 1), 0, axis)

@@ -21,7 +21,8 @@ from .records import (
     Scratch,
     Told,
 )
-from .region import Region, TableRegion
+from .region import Region
+from .table_region import TableRegion
 
 # Nodes of a window, by coordinates: arrays of megabytes.
 _WINDOW = {1: 2**13, 2: 2**16, 3: 2**19, 4: 2**21}
