@@ -175,14 +175,14 @@ def _log_g(row, r, y, logs, sensor):  # pragma: no cover - compiled
 
 
 @inner
-def _log_g_between(row, r, y, tables):  # pragma: no cover - compiled
+def _log_g_between(row, r, y, between, middle, spread):  # pragma: no cover - compiled
     """The highest log G from a node to the next, but for a constant."""
-    if tables.logs.shape[1] > 0:
-        return tables.between[row, r]
+    if between.shape[1] > 0:
+        return between[row, r]
     total = 0.0
     for i in range(y.size):
         if not np.isnan(y[i]):
-            e = max(abs(y[i] - tables.middle[r, i]) - tables.spread[r, i], 0.0)
+            e = max(abs(y[i] - middle[r, i]) - spread[r, i], 0.0)
             total -= 0.5 * e * e
     return total
 
@@ -244,8 +244,10 @@ def _keep(row, y, seen, numbers, tables, scratch, state):  # pragma: no cover - 
         diagonal += scratch.window[2, a]
     # Where log G between nodes exceeds this, p times it may matter.
     least = np.log(most) + _HIDDEN - np.log(scalars[PEAK])
-    least -= _HIDDEN + numbers.depth
+    if tables.bent.size > 0 or tables.hides:
+        least -= _HIDDEN + numbers.depth
     count, at = 0, -1
+    between, middle, spread = tables.between, tables.middle, tables.spread
     for i in range(size[0]):
         for j in range(size[1]):
             for k in range(size[2]):
@@ -259,7 +261,7 @@ def _keep(row, y, seen, numbers, tables, scratch, state):  # pragma: no cover - 
                     at += 1
                     r += 1
                     if seen and inner and l + 1 < size[3]:
-                        g = _log_g_between(row, r, y, tables) - scalars[TOP]
+                        g = _log_g_between(row, r, y, between, middle, spread) - scalars[TOP]
                         if g > least and min(total[at], total[at + diagonal]) > 1e-280:
                             p = 0.5 * (np.log(total[at]) + np.log(total[at + diagonal]))
                             bent = _UNSHOWN if tables.hidden[r] else 0.0

@@ -35,6 +35,7 @@ class Tables(NamedTuple):
         kernel: Q at pairs of nodes, old ones first; none of Gaussian noise.
         band: of every old node, the first new one that it reaches, and the one after the last.
         peak: the highest value of a kernel.
+        hides: whether anything is hidden.
     """
 
     low: Int[np.ndarray, " 4"]
@@ -53,6 +54,7 @@ class Tables(NamedTuple):
     kernel: Float[np.ndarray, "r r"]
     band: Int[np.ndarray, "r 2"]
     peak: float
+    hides: bool
 
 
 class Numbers(NamedTuple):

@@ -172,7 +172,8 @@ class Region:
     def tables(self, rows: Rows, active: Active, tail: float) -> Tables:
         """What the loop reads for some rows; `active` is the law before them."""
         if self._values is None or self.changes:
-            self._values = self._tabulated(rows)
+            # What nodes hide is looked for once: maps that change are mostly shifted.
+            self._values = self._tabulated(rows, self._values)
         seen, values = Likelihoods.none(), self._values
         if self.follows:
             seen = self._ahead(values, rows, active, tail)
@@ -195,6 +196,7 @@ class Region:
             kernel=np.zeros((0, 0)),
             band=np.zeros((0, 2), np.int64),
             peak=1.0,
+            hides=bool(np.any(values.hidden)),
         )
 
     def _ahead(self, values: "Values", rows: Rows, active: Active, tail: float) -> Likelihoods:
@@ -222,34 +224,43 @@ class Region:
             whole.reshape(shape)[part] = some.reshape([len(line) for line in lines])
         return out
 
-    def _tabulated(self, rows: Rows) -> "Values":
+    def _tabulated(self, rows: Rows, known: "Values | None") -> "Values":
+        """Values of all nodes, and what lies between them unless that is known."""
         t, dim = int(rows.steps[0]), self.dim
         row = jax.tree.map(lambda a: a[0], rows.rows)
-        fine = np.meshgrid(*(between(line, _FINE[dim]) for line in self._lines), indexing="ij")
-        means, seen = self._mapped(np.stack(fine, axis=-1).reshape(-1, dim), t, row)
-        means = np.linalg.solve(self.space.frame, means.T).T
-        if self.sensor is not None:
-            seen = seen @ self.sensor.whiten.T
         shape = tuple(int(n) for n in self.size[AXES - dim :])
-        moved, watched = (look_inside(part, shape, _FINE[dim]) for part in (means, seen))
-        full = np.zeros((len(moved.nodes), AXES))
-        full[:, AXES - dim :] = moved.nodes
+        if known is None:
+            fine = [between(line, _FINE[dim]) for line in self._lines]
+            mesh = np.stack(np.meshgrid(*fine, indexing="ij"), axis=-1).reshape(-1, dim)
+            moved, watched = (
+                look_inside(part, shape, _FINE[dim]) for part in self._whitened(mesh, t, row)
+            )
+            means, seen = moved.nodes, watched.nodes
+            cells = watched.middle, watched.spread
+            hidden = moved.hidden_beside.astype(float), watched.hidden
+        else:
+            means, seen = self._whitened(self._z, t, row)
+            cells = self._whitened(self._z + 0.5 * self.h, t, row)[1], np.zeros(seen.shape)
+            hidden = known.missed, known.hidden
+        full = np.zeros((len(means), AXES))
+        full[:, AXES - dim :] = means
         full[~np.all(np.isfinite(full), axis=1)] = np.nan
+        rough = np.stack([is_rough(full[:, AXES - dim :], shape), is_rough(seen, shape)])
+        return Values(full, seen, *cells, self._inside(), rough, *hidden)
+
+    def _inside(self) -> Int[np.ndarray, " r"]:
+        """One where the state lives, two beside a wall, else zero."""
         space, z = self.space, self._z
         within = np.all((z >= space.low) & (z <= space.high), axis=1)
         beside = np.any((z < space.low + self.h) | (z > space.high - self.h), axis=1)
-        inside = np.where(within, np.where(beside, 2, 1), 0).astype(np.int64)
-        rough = np.stack([is_rough(full[:, AXES - dim :], shape), is_rough(watched.nodes, shape)])
-        return Values(
-            full,
-            watched.nodes,
-            watched.middle,
-            watched.spread,
-            inside,
-            rough,
-            moved.hidden_beside.astype(float),
-            watched.hidden,
-        )
+        return np.where(within, np.where(beside, 2, 1), 0).astype(np.int64)
+
+    def _whitened(self, z: np.ndarray, t: int, row: Inputs) -> tuple[np.ndarray, np.ndarray]:
+        """f in z, and h in deviations of its noise."""
+        means, seen = self._mapped(z, t, row)
+        means = np.linalg.solve(self.space.frame, means.T).T
+        seen = seen if self.sensor is None else seen @ self.sensor.whiten.T
+        return means, np.ascontiguousarray(seen)
 
     def _mapped(self, z: np.ndarray, t: int, row: Inputs) -> tuple[np.ndarray, np.ndarray]:
         x, one, two = z @ self.space.frame.T, [], []

@@ -86,6 +86,7 @@ class TableRegion:
             kernel=self._kernel,
             band=self._band(tail),
             peak=float(np.max(self._kernel)),
+            hides=False,
         )
 
     def _band(self, tail: float) -> Int[np.ndarray, "r 2"]:
