@@ -160,4 +160,4 @@ def _bends(nodes: np.ndarray, axis: int) -> np.ndarray:
     if len(lines) < 3:
         return np.zeros(nodes.shape)
     inner = np.abs(lines[2:] - 2 * lines[1:-1] + lines[:-2])
-    return np.moveaxis(_extended(inner, 1), 0, axis)
+    return np.moveaxis(np.asarray(_extended(inner, 1)), 0, axis)
