@@ -72,7 +72,7 @@ SENSORS = {
 }
 
 
-def check(post, densities):
+def check_against_particles(post, densities):
     mean, error, ll, ll_error = bootstrap(
         lambda rng, n: M0 + np.sqrt(P0) * rng.normal(size=(n, 3)),
         [lambda rng, x: move(x) + SDS * rng.normal(size=x.shape)] * len(densities),
@@ -93,7 +93,7 @@ def test_any_sensor_with_any_dynamics(name):
     )
     post = psd.run_filter(psd.learn(ssm, 1e-2), np.array(ys))
     assert post.model.engine == "mixture"
-    check(post, [lambda x, y=y: oracle(x, y) for y in np.array(ys)])
+    check_against_particles(post, [lambda x, y=y: oracle(x, y) for y in np.array(ys)])
 
 
 def test_coordinates_that_are_missing_are_left_out():
@@ -114,4 +114,4 @@ def test_coordinates_that_are_missing_are_left_out():
 
         return None if np.isnan(y).all() else log_g
 
-    check(post, [density(y) for y in ys])
+    check_against_particles(post, [density(y) for y in ys])
