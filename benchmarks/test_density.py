@@ -31,7 +31,7 @@ if {gradient}:
     jax.block_until_ready(jax.jit(jax.grad(value))(f.precision))
 else:
     jax.block_until_ready(psd.transition(Q, f, box))
-# The peak of this programme alone: ru_maxrss also remembers the process that it was forked from.
+# The peak of this program alone: ru_maxrss also remembers the process that it was forked from.
 try:
     lines = open("/proc/self/status").read().splitlines()
     print(next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")))
@@ -97,9 +97,9 @@ def test_box_integral_against_its_gram_matrix(capsys):
 
 @pytest.mark.parametrize("gradient", [False, True], ids=["value", "gradient"])
 def test_memory_of_the_generic_transition(capsys, gradient):
-    programme = MEMORY_PROGRAMME.format(rank=1, gradient=gradient)
+    program = MEMORY_PROGRAMME.format(rank=1, gradient=gradient)
     run = subprocess.run(
-        [sys.executable, "-c", programme], capture_output=True, text=True, check=True
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     peak = float(run.stdout.strip())
     with capsys.disabled():

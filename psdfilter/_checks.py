@@ -3,7 +3,7 @@
 Shapes are known always, values only when they are concrete. Models and boxes may be made of traced
 numbers and handed to compiled functions, so that their constructors cannot have the last word: the
 operations look at the values of all their arguments (`verified`). What is traced is checked when
-the programme runs, through `equinox.error_if`.
+the program runs, through `equinox.error_if`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ Numbers = ArrayLike | Sequence[object]
 _X64_REMEDY = (
     "psdfilter computes in float64, but JAX is in float32 mode, where quadratic forms of PSD "
     "models lose all their digits. Add psdfilter.enable_x64(), which is "
-    'jax.config.update("jax_enable_x64", True), at the top of your programme, before any array is '
+    'jax.config.update("jax_enable_x64", True), at the top of your program, before any array is '
     "made."
 )
 

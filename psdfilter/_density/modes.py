@@ -61,7 +61,7 @@ def modes(f: Model, box: BoxLike | None = None, *, least: float = 1e-6) -> Float
     heights = np.asarray(over_points(model, nodes, "log")).reshape(counts)
     starts = np.asarray(nodes)[peaks_of(heights).ravel()]
     spacing = 2 * np.asarray(room.half_width) / (np.array(counts) - 1)
-    # A multiple of eight starts: few programmes.
+    # A multiple of eight starts: few programs.
     padded = np.concatenate([starts, np.repeat(starts[:1], -len(starts) % 8, axis=0)])
     found, values = _climb(model, room, jnp.asarray(padded), jnp.asarray(spacing))
     points, tops = np.asarray(found)[: len(starts)], np.asarray(values)[: len(starts)]

@@ -61,7 +61,7 @@ def _closed_moments(f: Model, box: Box | None) -> tuple[tuple[Array, Array, Arra
 
 def _diagonal_moments(f: GaussianPSD, box: Box | None) -> tuple[Array, Array, Array, Array]:
     # Seen from one of the anchors, so that an offset of the units costs no digits. (Seen from their
-    # mean the compiled programme took three times as long: the sum was redone for every entry.)
+    # mean the compiled program took three times as long: the sum was redone for every entry.)
     if isinstance(f.anchors, TensorGrid):
         origin = jnp.stack([axis[0] for axis in f.anchors.axes])
         anchors = TensorGrid([axis - o for axis, o in zip(f.anchors.axes, origin, strict=True)])

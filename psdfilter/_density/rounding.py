@@ -35,7 +35,7 @@ LIMIT = 1e-6
 # had; nodes on each axis where sizes have to be chosen before the numbers are known.
 _MAX_NODES, _MAX_ENTRIES = 2**17, 2**26
 _TRACED_NODES = {1: 256, 2: 64, 3: 20}
-# Counts are multiples of these, so that few programmes are compiled.
+# Counts are multiples of these, so that few programs are compiled.
 _STEP = {1: 32, 2: 16, 3: 8}
 # Beyond this many products of pairs (a quarter of a second) a closed form is not tried if there are
 # nodes: they are many times cheaper.
@@ -101,7 +101,7 @@ def settle(
     """A result and the estimate of its relative error, by the route that keeps its digits.
 
     Decided now if the numbers can be looked at, and then nodes are planned only where they are
-    needed; else in the compiled programme. `costly` says that the closed form is to be avoided if
+    needed; else in the compiled program. `costly` says that the closed form is to be avoided if
     nodes are fine enough, whatever digits it has.
     """
     if costly:

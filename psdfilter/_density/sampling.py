@@ -138,8 +138,8 @@ def _block(num_pairs: int) -> int:
     return max(1, _ENTRIES_PER_BLOCK // num_pairs)
 
 
-# Both samplers run through the axes in a loop of the compiled programme, with the axis as a traced
-# index: the programme, and the time to compile it, does not grow with the dimension.
+# Both samplers run through the axes in a loop of the compiled program, with the axis as a traced
+# index: the program, and the time to compile it, does not grow with the dimension.
 
 
 @eqx.filter_jit

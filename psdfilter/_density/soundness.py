@@ -15,7 +15,7 @@ def check(
     """0 if the numbers in a model, a box and points make sense; else the code of what does not.
 
     `explain(code)` says what a code means. Every operation makes this check by itself and raises an
-    error, under `jit` one that stops the whole programme, and under `vmap` the whole batch. Where
+    error, under `jit` one that stops the whole program, and under `vmap` the whole batch. Where
     one bad member must not stop the others, ask for the codes first and put a good model in its
     place:
 

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from .._density.box import Box
 
-# Blocks a JAX function is compiled for; points are padded up to the next one. Four programmes serve
+# Blocks a JAX function is compiled for; points are padded up to the next one. Four programs serve
 # every size, and the largest keeps memory flat.
 _BLOCKS = (1024, 8192, 65536)
 

@@ -79,7 +79,7 @@ class FullRankFit(eqx.Module):
     report: FullRankReport = eqx.field(static=True)
 
 
-class _Programme(NamedTuple):
+class _Program(NamedTuple):
     whitener: Float[np.ndarray, "m r"]  # T
     rows: Float[Array, "p r r"]  # R_k
     left: Float[np.ndarray, "n p"]  # U
@@ -128,10 +128,10 @@ def learn_full_rank(
     values = np.square(function.set_peak(np.asarray(box.to_unit(points)))[:, 0])
     if not np.max(values) > 0:
         raise ValueError(f"f must be positive somewhere, got zero at all {len(values)} points")
-    programme = _programme(np.asarray(points), np.asarray(expand(anchors)), np.asarray(eta))
-    target = jnp.asarray(programme.left.T @ values / np.sqrt(len(values)))
+    program = _program(np.asarray(points), np.asarray(expand(anchors)), np.asarray(eta))
+    target = jnp.asarray(program.left.T @ values / np.sqrt(len(values)))
     solution = psd_least_squares(
-        programme.rows,
+        program.rows,
         target,
         jnp.asarray(float(ridge)),
         tol=float(solver_tol),
@@ -142,8 +142,8 @@ def learn_full_rank(
             "ridge must be above the rounding of the normal equations, about "
             f"{len(values) * np.finfo(float).eps:.1e}, got {ridge!r}"
         )
-    model = GaussianPSD(anchors, _factor(programme.whitener, solution), eta, function.log_peak)
-    sizes = (programme.whitener.shape[0], len(values), len(target))
+    model = GaussianPSD(anchors, _factor(program.whitener, solution), eta, function.log_peak)
+    sizes = (program.whitener.shape[0], len(values), len(target))
     report = _report(model, function, box, solution, sizes, float(ridge), start)
     return FullRankFit(model, report)
 
@@ -203,7 +203,7 @@ def _to_user(box: Box, axis: int, unit: np.ndarray) -> np.ndarray:
     return np.where(np.abs(unit) <= 1, np.clip(x, low, high), x)
 
 
-def _programme(points: np.ndarray, anchors: np.ndarray, eta: np.ndarray) -> _Programme:
+def _program(points: np.ndarray, anchors: np.ndarray, eta: np.ndarray) -> _Program:
     root_eta = np.sqrt(eta)
     x, z = points * root_eta, anchors * root_eta
     whitener = whiten(host_features(z, z))
@@ -219,7 +219,7 @@ def _programme(points: np.ndarray, anchors: np.ndarray, eta: np.ndarray) -> _Pro
             f"{needed / 2**30:.1f} GiB, the limit is {_MAX_BYTES / 2**30:.0f} GiB"
         )
     rows = _rows(jnp.asarray(left / np.sqrt(n)), jnp.asarray(white))
-    return _Programme(whitener, rows, left)
+    return _Program(whitener, rows, left)
 
 
 @jax.jit

@@ -8,7 +8,7 @@ The dual variable beta has one entry for each row of R, not one for each entry o
 
 theta is convex and once differentiable with a semismooth gradient F = R(B) + lambda beta - b
 (Qi & Sun 2006 for correlation matrices), and for this pair (B, beta) the duality gap of the
-programme is exactly |F|^2 / 2: with <R(B), beta> = <B, R* beta> = |B|_F^2,
+program is exactly |F|^2 / 2: with <R(B), beta> = <B, R* beta> = |B|_F^2,
 
     primal - dual = 1/2 |R(B) - b|^2 + lambda/2 |B|^2 + lambda theta(beta) = 1/2 |F|^2.
 """
@@ -26,7 +26,7 @@ _HALVINGS = 30
 
 
 class PsdSolution(NamedTuple):
-    """B as its eigenvectors and non-negative eigenvalues, and how well it solves the programme."""
+    """B as its eigenvectors and non-negative eigenvalues, and how well it solves the program."""
 
     eigenvectors: Float[Array, "r r"]
     eigenvalues: Float[Array, " r"]

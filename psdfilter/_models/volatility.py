@@ -14,6 +14,9 @@ from .._statespace.adapters import additive_gaussian
 from .._statespace.model import StateSpaceModel
 from .family import AbstractFamily, Known
 
+# A log-variance that moves by less than this in a step is hardly told from a constant one.
+_CALM = 0.05
+
 
 class StochasticVolatility(AbstractFamily):
     """x' = mu + phi (x - mu) + beta . z + sigma e,  y = exp(x / 2) eps; first x: stationary, z = 0.
@@ -58,8 +61,12 @@ class StochasticVolatility(AbstractFamily):
         return [f"beta{i}" for i in range(self.covariates)]
 
     def log_prior(self, theta: Theta) -> Array:
-        """Weak: phi near 0.95, nu near 10, each within a wide range, so that a fit ends."""
+        """Weak: phi near 0.95, nu near 10, sigma not far below 0.05, so that a fit ends.
+
+        Short series often have their highest likelihood at sigma = 0, where no density is left.
+        """
         value = 19 * jnp.log1p(theta["phi"]) + 0.5 * jnp.log1p(-theta["phi"])
+        value = value - jnp.square(_CALM / theta["sigma"])
         if "nu" in theta:
             value = value - 0.5 * jnp.square((jnp.log(theta["nu"] - 2.0) - 2.0) / 1.0)
         return value

@@ -6,8 +6,14 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from .._density.box import Box
+from .._statespace.boxes import box_along
+from .._statespace.functions import GaussianSampler, GaussianStart, keywords_of
+from .._statespace.hoisting import hoisted_function
 from .._statespace.model import StateSpaceModel
+from .._statespace.noise import as_noise
+from .._statespace.structure import AdditiveGaussian
 from .core import Build
+from .settings import Settings
 from .theta import Theta
 
 
@@ -32,6 +38,25 @@ def covering_ssm(build: Build, thetas: Sequence[Theta]) -> list[StateSpaceModel]
     upper = jnp.max(jnp.stack([s.state_box.upper for s in ssms]), axis=0)
     box = Box(lower, upper, ssms[0].state_box.periodic)
     return [eqx.tree_at(lambda s: s.state_box, ssm, box) for ssm in ssms]
+
+
+def along_inputs(ssms: Sequence[StateSpaceModel], settings: Settings) -> list[StateSpaceModel]:
+    """The models on a box that also holds states driven by the inputs of the data."""
+    return [_along_inputs(ssm, settings) for ssm in ssms]
+
+
+def _along_inputs(ssm: StateSpaceModel, settings: Settings) -> StateSpaceModel:
+    form = ssm.structure
+    if not isinstance(form, AdditiveGaussian) or form.boxed or form.noise is not None:
+        return ssm
+    if not keywords_of(form.f):
+        return ssm
+    start = GaussianStart(form.m0, as_noise("P0", form.P0, ssm.dim, singular=True))
+    noise, box = as_noise("Q", form.Q, ssm.dim, singular=True), ssm.state_box
+    for part in settings.parts(ssm.num_observed):
+        move = hoisted_function(form.f, form.m0, t=1, inputs=part.row(0))
+        box = box_along(box, start, GaussianSampler(move, noise), part.steps, part.rows)
+    return eqx.tree_at(lambda s: s.state_box, ssm, box)
 
 
 def _whole(ssm: StateSpaceModel) -> StateSpaceModel:

@@ -18,6 +18,8 @@ from jaxtyping import Array, Float
 _RTOL = 1e-5
 # Armijo's rule: share of the decrease that the slope promises.
 _DECREASE = 0.1
+# A step that leaves what the plan serves is not shortened below this: a new plan may lead further.
+_SHORTEST = 1 / 16
 # At an optimum rounding lets no step through.
 _MAX_REFUSED = 10
 # Width of differences of gradients, in standard errors: their relative error is a sixth of its
@@ -75,12 +77,14 @@ def descend(
     max_steps: int,
     goes_on: Callable[[Point], bool],
 ) -> Descent:
-    """BFGS with backtracking, until it rests, or `goes_on` is false for a point it has reached.
+    """BFGS with backtracking, until it rests, or a step leaves where `goes_on` is true.
 
-    Every evaluation is a step, whether it is taken or not.
+    Values are not to be trusted beyond: such a step is halved before it is taken. Every evaluation
+    is a step, whether it is taken or not.
     """
     here, inverse = evaluated(objective, free), np.eye(len(free))
     direction, length, taken, refused = _bounded(-here.gradient), 1.0, 0, 0
+    left = False
     if not here.is_finite:
         return Descent(here.free, 0, False)
     while taken < max_steps:
@@ -92,12 +96,16 @@ def descend(
             if refused >= _MAX_REFUSED:
                 return Descent(here.free, taken, True)
             continue
+        goes = goes_on(trial)
+        if not goes and length > _SHORTEST:
+            length, left = 0.5 * length, True
+            continue
         rested = _is_small(here, trial)
         inverse = _updated(inverse, trial.free - here.free, trial.gradient - here.gradient)
         here, length, refused = trial, 1.0, 0
         direction = -inverse @ here.gradient
-        if rested or not goes_on(here):
-            return Descent(here.free, taken, rested)
+        if rested or left or not goes:
+            return Descent(here.free, taken, rested and not left)
     return Descent(here.free, taken, False)
 
 

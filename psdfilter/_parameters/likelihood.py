@@ -28,7 +28,7 @@ from .._statespace.inside import inside
 from .._statespace.model import Inputs, StateSpaceModel
 from .agreement import Judge, Truth, disagreement
 from .core import Build, Core
-from .covering import covering_ssm
+from .covering import along_inputs, covering_ssm
 from .doubts import doubt, outliers
 from .pooling import PIECE, PooledCore, hand_out, in_pieces
 from .settings import Settings, as_list
@@ -227,6 +227,7 @@ def likelihood(
     keywords = {"first": first, "inputs": inputs, "times": times, "cover": tuple(cover)}
     given = {**keywords, "engine": engine, "client": client}
     settings = Settings(as_list(ys), given, asked_by(ssms[0]))
+    ssms = along_inputs(ssms, settings)
     if (question := doubt(ssms[0], settings)) is not None:
         warnings.warn(question, UserWarning, stacklevel=2)
     chosen, reason = choose_engine(inside(ssms[0]), tol, engine)

@@ -50,10 +50,12 @@ def _warnings(fit: "Fit") -> list[str]:
     notes = []
     if not np.isfinite(np.asarray(fit.standard_errors)).all():
         notes.append("The information is not positive definite: there are no standard errors.")
-    leak = fit.likelihood.report.leak
-    if leak > 1e-2:
+    if not fit.likelihood.core.frozen.has_plan:
+        return notes
+    lost = float(fit.likelihood.value_and_check(fit.theta)[1].lost)
+    if lost > 1e-2:
         notes.append(
-            f"{leak:.1%} of the mass leaves the box in a step: a larger "
+            f"{lost:.1%} of the mass leaves the box in a step: a larger "
             "state_box would change the estimate."
         )
     return notes

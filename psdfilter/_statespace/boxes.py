@@ -57,6 +57,38 @@ def simulated_box(start: GaussianStart, step: AbstractFunction, inputs: Inputs) 
     return Box(jnp.minimum(chosen.lower, low), jnp.maximum(chosen.upper, high))
 
 
+@eqx.filter_jit
+def _paths_along(
+    start: AbstractFunction, step: AbstractFunction, steps: Array, rows: Inputs
+) -> Float[Array, "t n d"]:
+    """Simulated states with the inputs of a series."""
+    keys = jax.random.split(jax.random.key(20_240_101), (len(steps) + 1, _CHAINS))
+
+    def advance(states: Array, at: tuple[Array, Array, Inputs]) -> tuple[Array, Array]:
+        some, t, row = at
+        new = jax.vmap(lambda key, u: call(step, key, u, t=t, inputs=row))(some, states)
+        return new, new
+
+    first = jax.vmap(start)(keys[0])
+    _, rest = jax.lax.scan(advance, first, (keys[1:], steps, rows))
+    return jnp.concatenate([first[None], rest])
+
+
+def box_along(
+    box: Box, start: GaussianStart, step: AbstractFunction, steps: Array, rows: Inputs
+) -> Box:
+    """A box that also holds states simulated with the inputs of a series.
+
+    One typical row of inputs tells where states are if these hardly change, and no more.
+    """
+    paths = np.asarray(_paths_along(start, step, steps, rows))
+    if not np.isfinite(paths).all():
+        return box
+    found = box_of_paths(paths)
+    lower, upper = jnp.minimum(box.lower, found.lower), jnp.maximum(box.upper, found.upper)
+    return Box(lower, upper, box.periodic)
+
+
 def simulated_or_prior_box(
     start: GaussianStart, step: AbstractFunction, inputs: Inputs
 ) -> tuple[Box, bool]:

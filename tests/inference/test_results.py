@@ -1,4 +1,4 @@
-"""What a user takes away: tables, summaries, likelihoods other programmes give, all series."""
+"""What a user takes away: tables, summaries, likelihoods other programs give, all series."""
 
 from dataclasses import replace
 

@@ -26,7 +26,7 @@ def kernel(x, z, eta):
     return np.exp(-np.sum(eta * (x[:, None] - z[None]) ** 2, axis=-1))
 
 
-def random_programme(p, r, seed):
+def random_program(p, r, seed):
     rng = np.random.default_rng(seed)
     rows = rng.normal(size=(p, r, r))
     return 0.5 * (rows + rows.transpose(0, 2, 1)), rng.normal(size=p)
@@ -36,7 +36,7 @@ def random_programme(p, r, seed):
 @pytest.mark.parametrize("ridge", [1e-1, 1e-4])
 def test_newton_meets_clarabel(ridge):
     cvxpy = pytest.importorskip("cvxpy")
-    rows, target = random_programme(12, 5, seed=3)
+    rows, target = random_program(12, 5, seed=3)
     B = cvxpy.Variable((5, 5), PSD=True)
     misfit = [cvxpy.sum(cvxpy.multiply(row, B)) - b for row, b in zip(rows, target, strict=True)]
     objective = 0.5 * cvxpy.sum_squares(cvxpy.hstack(misfit)) + 0.5 * ridge * cvxpy.sum_squares(B)
@@ -72,7 +72,7 @@ def test_learned_model_meets_clarabel():
 
 
 def test_duality_gap_is_the_squared_residual():
-    rows, target = random_programme(12, 5, seed=1)
+    rows, target = random_program(12, 5, seed=1)
     rows, target, ridge = jnp.asarray(rows), jnp.asarray(target), 1e-3
     best = float(psd_least_squares(rows, target, jnp.asarray(ridge)).primal)
     early = psd_least_squares(rows, target, jnp.asarray(ridge), max_iterations=2)
@@ -80,10 +80,10 @@ def test_duality_gap_is_the_squared_residual():
     assert 0 < float(early.primal) - best <= gap
 
 
-def test_second_programme_of_a_shape_is_not_traced_again(monkeypatch):
+def test_second_program_of_a_shape_is_not_traced_again(monkeypatch):
     traces, plain = [], psd_newton._newton_step
     monkeypatch.setattr(psd_newton, "_newton_step", lambda *a: traces.append(1) or plain(*a))
-    rows, target = map(jnp.asarray, random_programme(9, 3, seed=2))
+    rows, target = map(jnp.asarray, random_program(9, 3, seed=2))
     psd_least_squares(rows, target, jnp.asarray(1e-2))
     first = len(traces)
     psd_least_squares(rows, 2 * target, jnp.asarray(1e-3))

@@ -90,7 +90,7 @@ def test_tolerances_are_honoured(name, tol):
     st.sampled_from([1e-2, 1e-4]),
 )
 def test_any_truncated_gaussian(c0, s0, c1, s1, tol):
-    # Parameters are data of a pytree, so that all examples share one compiled programme.
+    # Parameters are data of a pytree, so that all examples share one compiled program.
     f = jax.tree_util.Partial(_bump, jnp.array([c0, c1]), jnp.array([s0, s1]))
     fit = learn_rank_one(f, unit_box(2), tol=tol)
     assert independent_error(f, fit, 2, num=4000) <= tol

@@ -1,4 +1,4 @@
-"""Densities and transitions from samples: the programme, rates, held-out likelihood."""
+"""Densities and transitions from samples: the program, rates, held-out likelihood."""
 
 import numpy as np
 import pytest
@@ -68,7 +68,7 @@ def test_conditional_integrals_and_masses():
     np.testing.assert_allclose(c @ basis.integrals(u) @ c, basis.masses(c, u).mean(), rtol=1e-9)
 
 
-def test_programme_is_solved_to_its_certificate():
+def test_program_is_solved_to_its_certificate():
     x = bimodal(300, seed=1)
     basis = product_basis((axis_basis(8.0, None),), 0, 1e-3, 1000)
     w, integrals = basis(x), basis.integrals(None)

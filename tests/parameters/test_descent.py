@@ -45,9 +45,11 @@ def test_steps_out_of_the_domain_are_taken_back():
 
 def test_a_search_stops_where_it_is_told_to_and_after_its_steps():
     start = np.array([-1.2, 1.0, 0.0])
-    stopped = descend(Valley(0.0, 1.0), start, 400, lambda here: here.value > 5.0)
+    valley = Valley(0.0, 1.0)
+    stopped = descend(valley, start, 400, lambda here: here.value > 5.0)
     assert not stopped.rested
-    assert evaluated(Valley(0.0, 1.0), stopped.free).value <= 5.0
+    # The step that would have left is shortened: the end is inside, and closer to the wall.
+    assert 5.0 < evaluated(valley, stopped.free).value < evaluated(valley, start).value
     assert descend(Valley(0.0, 1.0), start, 3, lambda _: True)[1:] == (3, False)
     nowhere = descend(Wall(), np.array([-1.0]), 9, lambda _: True)
     assert nowhere[1:] == (0, False)

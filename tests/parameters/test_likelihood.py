@@ -163,7 +163,7 @@ def test_an_outlier_is_followed_and_makes_no_theta_impossible():
 
 
 @pytest.mark.slow
-def test_a_fit_to_other_data_reuses_the_programmes_of_the_first():
+def test_a_fit_to_other_data_reuses_the_programs_of_the_first():
     """Sizes are rounded, so that most of the time other data need no others."""
     system, bounds = psd.systems.stochastic_volatility, {"rho": (-1, 1), "sigma": (0, 2)}
     build = lambda p: system(**p)  # noqa: E731

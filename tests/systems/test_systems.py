@@ -20,7 +20,7 @@ def data(system, seed, num, **keywords):
     return np.array(xs[:num]), np.array(ys[:num])
 
 
-# Most of the time goes into compiling one programme for each system.
+# Most of the time goes into compiling one program for each system.
 SIMULATED = ["linear_2d", "range_only", "sine_map"]
 
 

@@ -98,9 +98,12 @@ def robust_step(
     start, outcomes = done
     wanted = robust.Wanted(target)
     start = _append(values, frame, step_of, (start, outcomes), wanted)
+    further = 1
     for widening in range(_WIDER):
         laws = [start, *(o.law for o in outcomes)][-DEPTH:]
-        missing = missing_behind(values, frame, laws, target, 1)
+        missing = missing_behind(values, frame, laws, target, further)
+        # Where tails were made again, those before them may be what is short now.
+        further = max(further, len(missing) + 1)
         short = any(float(np.sum(one)) > target for one in missing)
         if not short and (widening > _TRIES or not _jumps(laws, target)):
             return start
@@ -109,7 +112,7 @@ def robust_step(
             sampling = last.law.sampling + float(np.sum(missing))
             outcomes[-1] = last.with_law(last.law._replace(sampling=sampling))
             return start
-        start = _again(values, frame, step_of, (start, outcomes), wanted)
+        start = _again(values, frame, step_of, (start, outcomes), wanted, further)
         if not short and outcomes[-1].law.error > last.law.error:
             # Tails that are all kinks come out worse on wider windows: what was there stays.
             start, outcomes[:] = kept
@@ -123,12 +126,13 @@ def _again(
     step_of: StepOf,
     done: tuple[Law, list[Outcome | Scanned]],
     wanted: robust.Wanted,
+    further: int,
 ) -> Law:
     """The last step, and as many before it as matter to it, made again with wider windows."""
     start, outcomes = done
     index = len(outcomes) - 1
     laws = [start, *(o.law for o in outcomes)][-DEPTH:]
-    missing = missing_behind(values, frame, laws, wanted.target, _FURTHER)
+    missing = missing_behind(values, frame, laws, wanted.target, max(further, _FURTHER))
     depth = min(index, max(len(missing), 2))
     while depth < index and step_of(index - depth).hops == 0:
         depth += 1  # sensors at one time are made again together

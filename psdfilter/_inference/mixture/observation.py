@@ -12,7 +12,7 @@ degree alpha shrinks with s^alpha if the Gaussian is split into pieces s times a
 along which axis to split, and into how many.
 
 Arrays have the components last and small matrices are lists of lists: everything is one long
-programme of elementwise operations.
+program of elementwise operations.
 """
 
 from collections.abc import Callable

@@ -56,9 +56,21 @@ class Lines:
         return float(np.max(gap) / max(np.max(np.square(roots)), 1e-300))
 
 
+# From this multiple on sizes grow in larger steps.
+_FEW_SIZES = 8
+
+
 def rounded_up(num: int, multiple: int) -> int:
-    """The next multiple: plans of equal sizes share their compiled programmes."""
-    return -(-num // multiple) * multiple
+    """The next multiple: plans of equal sizes share their compiled programs.
+
+    Multiples of eight or more are 1, 2, 3, 4, 6, 8, 12, ... times as much: where a state has one
+    coordinate, half as many nodes again cost less than one more compilation.
+    """
+    times = -(-num // multiple)
+    if multiple < _FEW_SIZES or times < 4:
+        return times * multiple
+    power = 2 ** (times - 1).bit_length()
+    return multiple * (3 * power // 4 if times <= 3 * power // 4 else power)
 
 
 def smallest_axis(lines: Lines, tol: float, limit: int, what: str, multiple: int = 1) -> Axis:

@@ -124,3 +124,37 @@ def test_a_shift_in_the_plane_that_leads_through_what_was_dropped(shift):
     post = psd.run_filter(psd.learn(winding_in_the_plane(), 1e-2), ys)
     np.testing.assert_allclose(post.log_likelihoods, exact, atol=1e-3)
     assert float(post.error_estimate) < 1e-2
+
+
+def leveraged(tol):
+    def f(u, last_y):
+        return 0.95 * u - 0.15 * last_y * jnp.exp(-0.5 * u)
+
+    def log_observation(x, y):
+        return stats.norm.logpdf(y[0] * jnp.exp(-0.5 * x[0])) - 0.5 * x[0]
+
+    ssm = psd.additive_gaussian(f, None, 0.04, None, 0.0, 0.6, log_observation=log_observation)
+    return psd.learn(ssm, tol)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("tol", [1e-2, 1e-3])
+def test_tails_are_looked_for_again_behind_those_that_were_mended(tol):
+    # Thirty deviations: the state must have been in the tails of the laws before it, of which the
+    # earliest seemed good enough until those after it were widened.
+    ys = np.array([0.3, -2.0, 0.3, -0.5, 30.0])
+    post = psd.run_filter(leveraged(tol), ys, first="observe")
+    x, w = np.polynomial.legendre.leggauss(1500)
+    x, w = 1.0 + 11.0 * x, 11.0 * w
+    p, log_z = np.exp(-0.5 * x**2 / 0.6) / np.sqrt(2 * np.pi * 0.6), 0.0
+    for t, y in enumerate(ys):
+        if t > 0:
+            means = 0.95 * x - 0.15 * ys[t - 1] * np.exp(-0.5 * x)
+            table = np.exp(-0.5 * np.square((x[:, None] - means[None, :]) / 0.2))
+            p = table @ (w * p) / np.sqrt(2 * np.pi * 0.04)
+        p = p * np.exp(-0.5 * np.square(y * np.exp(-0.5 * x)) - 0.5 * x) / np.sqrt(2 * np.pi)
+        log_z += np.log(np.sum(w * p))
+        p /= np.sum(w * p)
+    assert np.sum(w * np.abs(np.asarray(post.density(-1)(x[:, None])) - p)) < 0.1 * tol
+    assert float(post.log_likelihood) == pytest.approx(log_z, abs=tol)
+    assert (np.asarray(post.codes) == 0).all()

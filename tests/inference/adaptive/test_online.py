@@ -67,7 +67,8 @@ def assert_same(model, state, post):
     np.testing.assert_allclose(
         state.density(model)(points), post.density(-1)(points), rtol=1e-8, atol=1e-8
     )
-    np.testing.assert_allclose(state.error, post.error_estimates[-1], rtol=1e-8, atol=1e-14)
+    # What a lattice has dropped is known within a series, and bounded where a step starts anew.
+    np.testing.assert_allclose(state.error, post.error_estimates[-1], rtol=1e-8, atol=1e-2 * TOL)
 
 
 CASES = {

@@ -19,7 +19,7 @@ def logistic():
 
 
 def densities_at(post, nodes: np.ndarray) -> np.ndarray:
-    """All densities in one programme; the last one as a user gets it."""
+    """All densities in one program; the last one as a user gets it."""
     box = post.model.state_box
     unit = jnp.asarray((nodes - np.asarray(box.center)) / np.asarray(box.half_width))
     values = jax.lax.map(lambda law: law(unit), post.laws.laws, batch_size=100)

@@ -34,7 +34,7 @@ def test_splits_of_a_normal_are_near_it_and_keep_its_variance():
         assert np.abs(parts - normal(x, 0.0, 1.0)).sum() * (x[1] - x[0]) < 0.0101
 
 
-# Compiled as a whole: one programme each instead of one for every operation.
+# Compiled as a whole: one program each instead of one for every operation.
 jit_moments = jax.jit(moments)
 
 
