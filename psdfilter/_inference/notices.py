@@ -49,6 +49,15 @@ def no_mass_ahead() -> str:
     )
 
 
+def no_density_of_y(mass: float, num: int) -> str:
+    """Laws of y by draws, because its density is none."""
+    return (
+        f"exp(log_observation(x, .)) is no density in y: a law of y has mass {mass:.4g} instead of "
+        "one, as where y is censored and some of its values have probabilities. Laws of y are "
+        f"made of {num} draws by sample_observation instead"
+    )
+
+
 def loses_mass(leak: float) -> str:
     """The state leaves its box."""
     return (

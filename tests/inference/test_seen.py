@@ -114,3 +114,29 @@ def test_boxes_models_and_states_can_be_read():
     seen = psd.run_filter(model, [0.1, 0.2]).predicted_observations
     assert "2, from 1 to 2\nstate         1 coordinate\n" in str(seen)
     assert str(state).startswith("FilterState after 0 transitions: log-likelihood 0")
+
+
+@pytest.mark.long
+def test_a_censored_observation_is_drawn_and_said_to_be():
+    sd, norm = 0.5, jax.scipy.stats.norm
+    censored = psd.StateSpaceModel(
+        log_prior=lambda x: norm.logpdf(x[0]),
+        log_transition=lambda u, x: norm.logpdf(x[0], 0.9 * u[0], 0.4),
+        log_observation=lambda x, y: jnp.where(
+            y[0] <= 0, norm.logcdf(-x[0] / sd), norm.logpdf(y[0], x[0], sd)
+        ),
+        state_box=psd.Box(-8, 8),
+        sample_observation=lambda key, x: jnp.maximum(x + sd * jax.random.normal(key, (1,)), 0.0),
+    )
+    model = psd.learn(censored, 1e-3)
+    post = psd.run_filter(model, np.array([0.5, 0.0, 0.0, 1.2, 0.8]))
+    ahead = psd.forecast(model, post, 2)
+    with pytest.warns(UserWarning, match="is no density in y: a law of y has mass"):
+        laws = ahead.observations
+    # E max(X, 0) for X = x + sd eps, from the law of x.
+    x = np.linspace(-8, 8, 4001)
+    p = np.asarray(ahead.density(0)(x[:, None])) * (x[1] - x[0])
+    z = x / sd
+    truth = np.sum(p * (x * stats.norm.cdf(z) + sd * stats.norm.pdf(z)))
+    assert float(laws.mean[0, 0]) == pytest.approx(truth, abs=0.03)
+    assert float(laws.quantile(0.05)[0, 0]) == 0.0

@@ -6,6 +6,7 @@ equispaced z are right to rounding for smooth densities, whatever the tails. Who
 summed one by one. No box is asked for; the mass that is found says how well it went.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 
 import equinox as eqx
@@ -20,6 +21,7 @@ from ..._density.psd import AbstractDensity
 from ..._statespace.coordinates import AbstractAxis, Real
 from ..._statespace.functions import Inputs, call
 from ..._statespace.model import StateSpaceModel, log_observation_grid
+from ..notices import no_density_of_y
 from .observed import AbstractObservedLaws
 
 # Nodes of a law of x, with their masses.
@@ -29,6 +31,9 @@ _DRAWS, _LOOK, _POINTS, _FINE = 256, 129, 1025, 8
 # A density ends where it has fallen to this share of its peak.
 _END = 1e-13
 _WIDENINGS, _MOST = 60, 2**17
+# What the mass of a law of y may differ from one by: sensors that are probabilities of some values
+# and densities of others, as where y is censored, integrate to anything.
+_NO_DENSITY = 0.05
 # Draws of several coordinates of y: means to 1/128 of a standard deviation.
 _MANY, _SEED = 2**14, 0
 
@@ -53,9 +58,10 @@ class ScalarLaws(AbstractObservedLaws):
     def of(points: np.ndarray, masses: np.ndarray, counts: bool) -> "ScalarLaws":
         """With their moments."""
         total = masses.sum(axis=1)
-        shares = masses / total[:, None]
-        mean = (shares * points).sum(axis=1)
-        variance = (shares * np.square(points - mean[:, None])).sum(axis=1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            shares = masses / total[:, None]
+            mean = (shares * points).sum(axis=1)
+            variance = (shares * np.square(points - mean[:, None])).sum(axis=1)
         return ScalarLaws(
             points=points,
             masses=shares,
@@ -230,14 +236,21 @@ class DrawnLaws(AbstractObservedLaws):
 def laws_of_y(
     ssm: StateSpaceModel, laws: Sequence[Weighted], steps: Int[Array, " k"], rows: Inputs
 ) -> AbstractObservedLaws | None:
-    """By sums for a scalar y, by 16384 draws for more; None if only a box can tell where y is."""
+    """By sums for a scalar y, by 16384 draws for more; None if only a box can tell where y is.
+
+    A scalar y that has no density is drawn as well.
+    """
     if ssm.sample_observation is None or ssm.vectorized:
         return None
     row = jax.tree.map(lambda a: jnp.asarray(a)[0], rows)
     width = _drawn(ssm, jnp.asarray(laws[0][0][:1]), steps[0], row).shape[1]
     if width == 1:
-        return scalar_laws(ssm, laws, steps, rows)
-    if ssm.observation_box is not None:
+        found = scalar_laws(ssm, laws, steps, rows)
+        worst = int(np.argmax(np.abs(np.nan_to_num(found.leak, nan=np.inf))))
+        if np.abs(found.leak[worst]) < _NO_DENSITY:
+            return found
+        warnings.warn(no_density_of_y(1 - float(found.leak[worst]), _MANY), stacklevel=4)
+    elif ssm.observation_box is not None:
         return None
     drawn = []
     for k, law in enumerate(laws):
