@@ -112,3 +112,32 @@ def test_a_map_with_a_kick():
         density = density / (w @ density)
     post = psd.run_filter(psd.learn(model, 1e-2), ys)
     np.testing.assert_allclose(post.log_likelihoods, exact, atol=5e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::psdfilter.ResolutionWarning")
+def test_a_spot_in_the_plane_that_a_wider_lattice_misses():
+    # Nothing is seen at first, so that the state is not in the spot: a hole in its law. The second
+    # observation is made in the spot, and has the first step made again on another lattice.
+    centre, width, noise, sensor = np.array([1.0, 0.5]), 0.1, 0.3, 0.3
+
+    def h(x):
+        return 5 * jnp.exp(-0.5 * jnp.sum(jnp.square((x - centre) / width)))[None]
+
+    ssm = psd.additive_gaussian(
+        lambda u: 0.95 * u, h, noise**2 * np.eye(2), sensor**2, np.zeros(2), np.eye(2)
+    )
+    ys = np.array([0.0, 4.9])
+    post = psd.run_filter(psd.learn(ssm, 1e-2), ys)
+    x = np.linspace(-6, 6, 1201)
+    step = x[1] - x[0]
+    one = stats.norm.pdf(x[:, None], 0.95 * x[None, :], noise) * step
+    spot = [np.exp(-0.5 * np.square((x - c) / width)) for c in centre]
+    law = stats.norm.pdf(x)[:, None] * stats.norm.pdf(x)[None, :]
+    for t, y in enumerate(ys):
+        law = one @ law @ one.T * stats.norm.pdf(y, 5 * np.outer(*spot), sensor)
+        norm = np.sum(law) * step**2
+        law = law / norm
+        error = abs(float(post.log_likelihoods[t]) - np.log(norm))
+        assert error < 1e-2 or post.codes[t] != 0
+        assert error < 10 * float(post.error_estimates[t])

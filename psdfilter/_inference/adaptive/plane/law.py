@@ -10,7 +10,7 @@ from ...._statespace.model import Inputs
 from ..rules import embedded_error, no_nan
 from ..state import together
 from ..tables import Seen
-from .axes import LEAST_SHARE, Axes, Axis, is_edge
+from .axes import LEAST_SHARE, Axes, Axis, is_edge, shape_of
 from .sums import CARRIED, EDGE, HALF, QUARTER, RATIOS, Source, at_points, log_sums, on_lattice
 from .values import PlaneValues
 
@@ -122,6 +122,13 @@ class Looked(NamedTuple):
     logs: Float[np.ndarray, " n"]
     ratios: Float[np.ndarray, "r n"]
     lacking: Float[np.ndarray, " n"]
+
+    @property
+    def dense(self) -> Float[np.ndarray, "n m"]:
+        """The logs on the whole lattice, -inf where nothing was looked at."""
+        out = np.full(shape_of(self.axes), -np.inf)
+        out[self.place[:, 0], self.place[:, 1]] = self.logs
+        return out
 
     def some(self, which: Bool[np.ndarray, " n"]) -> "Looked":
         """Some of the nodes."""

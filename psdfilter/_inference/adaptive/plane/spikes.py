@@ -13,8 +13,8 @@ from ...._statespace.model import AdditiveGaussian, LinearGaussian
 from ..rules import no_nan
 from ..spikes import BUMP, MOST
 from ..tables import Seen
-from .axes import Axes
-from .law import Law, likelihoods
+from .axes import Axes, lattice_weights
+from .law import Law, Looked, likelihoods, points_of
 from .sums import Source, log_sums
 from .values import PlaneValues
 
@@ -129,3 +129,17 @@ def _followed(
             break
         step = np.where(bend < 1, step, step / 4)
     return centre, width, height
+
+
+def outside(looked: Looked, axes: Axes, turn: Float[np.ndarray, "2 2"]) -> float:
+    """log of the mass at nodes that are not between the ends of other axes."""
+    with np.errstate(divide="ignore"):
+        weights = np.log(lattice_weights(looked.axes)[looked.place[:, 0], looked.place[:, 1]])
+    # Steep tails hold less than their nodes say; a floor is flat.
+    flat = np.pad(bends(looked.dense) < 1, 1, constant_values=True)
+    w = points_of(looked.axes, looked.turn, looked.place) @ turn
+    low, high = (np.array([getattr(axis, end) for axis in axes]) for end in ("low", "high"))
+    out = ~np.all((w >= low) & (w <= high), axis=1) & flat[looked.place[:, 0], looked.place[:, 1]]
+    logs = (looked.logs + weights)[out]
+    top = float(np.max(logs, initial=-np.inf))
+    return top + float(np.log(np.sum(np.exp(logs - top)))) if np.isfinite(top) else -np.inf

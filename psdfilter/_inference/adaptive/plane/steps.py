@@ -19,8 +19,9 @@ from .axes import (
     shape_of,
     upper_bound,
 )
-from .law import Law, Looked, law_of, look, own_errors, points_of
-from .spikes import bends, has_floor, hidden_mass
+from .hidden import hidden_in
+from .law import Law, Looked, law_of, look, own_errors
+from .spikes import has_floor, hidden_mass, outside
 from .sums import HALF, SPARSE, Source
 from .values import PlaneValues, Space, Start
 
@@ -180,10 +181,10 @@ def build(
     window = axes, turn
     mask = np.ones(shape_of(axes), bool)
     rough = None if source is None else thinned(source)
-    looked, settled, left_out = None, False, []
+    looked, settled, left_out, unseen = None, False, [], 0.0
     for _ in range(_LOOKS):
         looked = look(values, rough or source, seen, axes, turn, mask)
-        dense = _dense(looked)
+        dense = looked.dense
         top = float(np.max(looked.logs))
         if not np.isfinite(top):
             settled = rough is None and np.prod(shape_of(axes)) > _BELIEVED
@@ -202,7 +203,7 @@ def build(
                 moved, turn = turned
                 turns -= 1
         if moved is not None:
-            left_out += [_outside(looked, moved, turn)]
+            left_out += [outside(looked, moved, turn)]
             axes, mask = moved, np.ones(shape_of(moved), bool)
             continue
         if old is not None and rough is None:
@@ -223,33 +224,26 @@ def build(
                 continue
         settled = rough is None
         if settled:
+            hidden = hidden_in(values, seen, looked, wanted.target)
+            if hidden.share > 0:
+                bigger, inside = children(axes, dilated(keep | hidden.nodes), _several(axes))
+                if not _too_large(values, 1 if old is None else len(old.place), bigger, inside):
+                    axes, mask, unseen = bigger, inside, 0.0
+                    continue
+            unseen = hidden.share
             break
         rough, mask = None, dilated(keep)
     assert looked is not None
     law = _finished(source, seen, looked, wanted)
     lost = 2.0
     if settled:
-        lost = 0.0
+        lost = unseen
         if law.code == _results.OK and has_floor(values):
             # A floor far below a peak may hold more than the peak.
-            lost = float(np.sum(np.exp(np.minimum(np.array(left_out) - law.log_norm, 1.0))))
+            lost += float(np.sum(np.exp(np.minimum(np.array(left_out) - law.log_norm, 1.0))))
             lost += hidden_mass(values, source, seen, window, law)
     law = law._replace(lost=min(lost + _inherited(law, old), 2.0))
     return old, law._replace(hint=_hint(law, old, looked, wanted.target))
-
-
-def _outside(looked: Looked, axes: Axes, turn: Float[np.ndarray, "2 2"]) -> float:
-    """log of the mass at nodes that are not between the ends of other axes."""
-    with np.errstate(divide="ignore"):
-        weights = np.log(lattice_weights(looked.axes)[looked.place[:, 0], looked.place[:, 1]])
-    # Steep tails hold less than their nodes say; a floor is flat.
-    flat = np.pad(bends(_dense(looked)) < 1, 1, constant_values=True)
-    w = points_of(looked.axes, looked.turn, looked.place) @ turn
-    low, high = (np.array([getattr(axis, end) for axis in axes]) for end in ("low", "high"))
-    out = ~np.all((w >= low) & (w <= high), axis=1) & flat[looked.place[:, 0], looked.place[:, 1]]
-    logs = (looked.logs + weights)[out]
-    top = float(np.max(logs, initial=-np.inf))
-    return top + float(np.log(np.sum(np.exp(logs - top)))) if np.isfinite(top) else -np.inf
 
 
 def _inherited(law: Law, old: Law | None) -> float:
@@ -293,12 +287,6 @@ def _at_least(axes: Axes, old: Axes) -> Axes:
 
 def _several(axes: Axes) -> Bool[np.ndarray, " 2"]:
     return np.array([axis.num > 0 for axis in axes])
-
-
-def _dense(looked: Looked) -> Float[np.ndarray, "n m"]:
-    out = np.full(shape_of(looked.axes), -np.inf)
-    out[looked.place[:, 0], looked.place[:, 1]] = looked.logs
-    return out
 
 
 def _too_large(values: PlaneValues, terms: int, axes: Axes, inside: np.ndarray) -> bool:
@@ -389,7 +377,7 @@ def _finished(source: Source | None, seen: tuple[Seen, ...], looked: Looked, wan
     weights = lattice_weights(looked.axes)[looked.place[:, 0], looked.place[:, 1]]
     masses = np.exp(looked.logs - top) * weights
     dropped = float(np.sum(masses[~stay]) / np.sum(masses))
-    sampling = float(np.sum(_sampling(looked.axes, _dense(looked), top))) + dropped
+    sampling = float(np.sum(_sampling(looked.axes, looked.dense, top))) + dropped
     law = law_of(source, seen, looked.some(stay), sampling, wanted.depth)
     # What lies beyond the lattice is below the depth as well.
     return law._replace(dropped=dropped + float(np.exp(-wanted.depth)))
