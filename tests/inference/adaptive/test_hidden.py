@@ -1,5 +1,7 @@
 """Narrow features of sensor, map and transition, between the nodes that a law would have."""
 
+import warnings
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -141,3 +143,29 @@ def test_a_spot_in_the_plane_that_a_wider_lattice_misses():
         error = abs(float(post.log_likelihoods[t]) - np.log(norm))
         assert error < 1e-2 or post.codes[t] != 0
         assert error < 10 * float(post.error_estimates[t])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [0.05, 0.2])
+def test_a_kick_in_the_plane_between_nodes_is_right_or_loud(width):
+    # From a spot that no node may be in, the state is thrown to where it is seen.
+    centre, kick, noise, sensor, y = np.array([0.5, 0.5]), np.array([4.0, 0.0]), 0.3, 0.5, 4.5
+
+    def f(u):
+        return 0.9 * u + kick * jnp.exp(-0.5 * jnp.sum(jnp.square((u - centre) / width)))
+
+    ssm = psd.additive_gaussian(
+        f, lambda x: x[:1], noise**2 * np.eye(2), sensor**2, np.zeros(2), np.eye(2)
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", psd.ResolutionWarning)
+        post = psd.run_filter(psd.learn(ssm, 1e-2), np.array([y]))
+    # log Z = log E N(y; f_0(u), noise^2 + sensor^2).
+    u, w = panels(-7.0, 7.0, 140)
+    bump = np.exp(-0.5 * np.square((u[:, None] - centre) / width))
+    means = 0.9 * u[:, None] + kick[0] * np.outer(bump[:, 0], bump[:, 1])
+    weights = np.outer(w * norm.pdf(u), w * norm.pdf(u))
+    log_z = np.log(np.sum(weights * norm.pdf(y, means, np.hypot(noise, sensor))))
+    error = abs(float(post.log_likelihoods[0]) - log_z)
+    assert error < 1e-2 or post.codes[0] != 0
+    assert error < 10 * float(post.error_estimates[0])

@@ -19,7 +19,7 @@ from .axes import (
     shape_of,
     upper_bound,
 )
-from .hidden import hidden_in
+from .hidden import hidden_in, hidden_moves, most_gained
 from .law import Law, Looked, law_of, look, own_errors
 from .spikes import has_floor, hidden_mass, outside
 from .sums import HALF, SPARSE, Source
@@ -174,6 +174,9 @@ def build(
     Returns:
         The old law, on more nodes if the new one needed them, and the new law.
     """
+    missed = 0.0
+    if old is not None:
+        old, missed = _looked_into(values, old, step, wanted.target)
     source = None if old is None else old.as_source(values, *step)
     turn, turns = first_turn(values.space, source), _TURNS if values.space.turns else 0
     hint = (0, 0) if old is None else old.hint
@@ -238,12 +241,26 @@ def build(
     lost = 2.0
     if settled:
         lost = unseen
+        if missed > 0:
+            lost += missed * most_gained(values, seen, looked, law.log_norm)
         if law.code == _results.OK and has_floor(values):
             # A floor far below a peak may hold more than the peak.
             lost += float(np.sum(np.exp(np.minimum(np.array(left_out) - law.log_norm, 1.0))))
             lost += hidden_mass(values, source, seen, window, law)
     law = law._replace(lost=min(lost + _inherited(law, old), 2.0))
     return old, law._replace(hint=_hint(law, old, looked, wanted.target))
+
+
+def _looked_into(
+    values: PlaneValues, old: Law, step: tuple[int, Inputs], target: float
+) -> tuple[Law, float]:
+    """The old law on more nodes if its map does what they do not show; mass where it still does."""
+    while (missed := hidden_moves(values, old, step)) > target:
+        finer = refined(values, old, _several(old.axes))
+        if finer is None:
+            return old, missed
+        old = finer
+    return old, 0.0
 
 
 def _inherited(law: Law, old: Law | None) -> float:
