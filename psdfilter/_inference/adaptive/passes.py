@@ -11,6 +11,7 @@ import numpy as np
 
 from ..._statespace.model import StateSpaceModel
 from .backtrack import robust_step
+from .beyond import first_beyond
 from .fast import Nodes, Settings, run_fast
 from .hosted import LENGTHS, Outcome, Series
 from .known import known_grid
@@ -33,6 +34,8 @@ from .trace import AdaptivePlan
 _EMPTY = 1e-3
 # Robust steps before the scan is tried again: doubled each time that it soon fails again.
 _FIRST_CHUNK, _LAST_CHUNK = 2, 64
+# Rows that say what observations are likely.
+_LATEST = 64
 # Rows on one sparse lattice before a wider one may be tried.
 _LATTICE_LENGTH = 1024
 
@@ -136,6 +139,9 @@ def _on_lattice(kit: Kit, part: Part, past: Past) -> Pace:
         return pace._replace(lattice=pace.lattice + 2)
     stop = min(stop, first + _LATTICE_LENGTH)
     made = run_sparse(grid, kit.frame, start, (series, first, stop), (kit.target, kit.plan.tol))
+    lacking = first_beyond(kit.values, kit.frame, made, _most_likely(past), kit.target)
+    if lacking is not None:
+        made.ran = made.ran._replace(done=lacking, reason=MISSED, halves=-1.0)
     past.outcomes.extend(Scanned(made, k) for k in range(made.ran.done))
     if made.ran.done == stop - first:
         worst = float(np.max(made.ran.told.halves))
@@ -151,6 +157,12 @@ def _on_lattice(kit: Kit, part: Part, past: Past) -> Pace:
     ratio = np.log(ENOUGH) / np.log(min(made.ran.halves, 0.9))
     more = int(np.clip(np.ceil(np.log2(ratio)), 1, 4))
     return pace._replace(lattice=pace.lattice + more, scanned=scanned)
+
+
+def _most_likely(past: Past) -> float:
+    """The highest log Z of the last rows; those without an observation have exactly zero."""
+    last = (o.log_mass for o in past.outcomes[-_LATEST:])
+    return max((value for value in last if value != 0), default=-np.inf)
 
 
 def _rested(past: Past, pace: Pace) -> Pace:

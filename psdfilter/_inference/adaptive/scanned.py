@@ -135,6 +135,12 @@ class Scanned(NamedTuple):
         """The law after the step."""
         return self.stretch.law(self.k)
 
+    @property
+    def log_mass(self) -> float:
+        """log Z; zero if nothing was seen."""
+        y = self.stretch.series.step(self.stretch.first + self.k).y
+        return 0.0 if is_missing(y) else self.stretch.log_norm(self.k)
+
     def with_law(self, law: Law) -> Outcome:
         """The step with its law refined."""
         y = self.stretch.series.step(self.stretch.first + self.k).y

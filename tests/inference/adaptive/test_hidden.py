@@ -169,3 +169,31 @@ def test_a_kick_in_the_plane_between_nodes_is_right_or_loud(width):
     error = abs(float(post.log_likelihoods[0]) - log_z)
     assert error < 1e-2 or post.codes[0] != 0
     assert error < 10 * float(post.error_estimates[0])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("y", "floor"), [(6.0, 1e-300), (-4.0, 1e-40)])
+def test_a_likelihood_with_a_floor_far_from_all_nodes(y, floor):
+    # A quantised reading nine and more deviations away: on its floor a law would stay where it was.
+    edge, noise = 0.01, np.sqrt(0.1)
+
+    def log_observation(x, y):
+        upper, lower = (stats.norm.cdf((y[0] + side - x[0]) / edge) for side in (0.5, -0.5))
+        return jnp.log(upper - lower + floor)
+
+    ssm = psd.additive_gaussian(
+        lambda x: 0.95 * x + 0.1, None, 0.1, None, 1.0, 1.0, log_observation=log_observation
+    )
+    ys = np.array([1.0, 1.0, 2.0, 2.0, y])
+    post = psd.run_filter(psd.learn(ssm, 1e-3), ys)
+    x, w = panels(-6.0, 12.0, 150)
+    table = norm.pdf(x[:, None], 0.95 * x[None, :] + 0.1, noise) * w[None, :]
+    law, log_z = norm.pdf(x, 1.0, 1.0), 0.0
+    for seen in ys:
+        step = norm.cdf((seen + 0.5 - x) / edge) - norm.cdf((seen - 0.5 - x) / edge)
+        law = (table @ law) * (step + floor)
+        log_z = np.log(np.sum(w * law))
+        law /= np.sum(w * law)
+    assert float(post.log_likelihoods[-1]) == pytest.approx(log_z, abs=1e-2)
+    assert float(post.mean[-1, 0]) == pytest.approx(np.sum(w * x * law), abs=1e-3)
+    assert (np.asarray(post.codes) == 0).all()

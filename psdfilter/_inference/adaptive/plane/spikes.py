@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Bool, Float
 
+from .... import _results
 from ...._statespace.model import AdditiveGaussian, LinearGaussian
 from ..rules import no_nan
 from ..spikes import BUMP, MOST
@@ -143,3 +144,18 @@ def outside(looked: Looked, axes: Axes, turn: Float[np.ndarray, "2 2"]) -> float
     logs = (looked.logs + weights)[out]
     top = float(np.max(logs, initial=-np.inf))
     return top + float(np.log(np.sum(np.exp(logs - top)))) if np.isfinite(top) else -np.inf
+
+
+def lost_to_floors(
+    values: PlaneValues,
+    given: tuple[Source | None, tuple[Seen, ...]],
+    around: tuple[tuple[Axes, Float[np.ndarray, "2 2"]], list[float]],
+    law: Law,
+) -> float:
+    """Mass that looks have left outside, or that peaks may hide, of likelihoods with a floor."""
+    (source, seen), (window, left_out) = given, around
+    if law.code != _results.OK or not has_floor(values):
+        return 0.0
+    # A floor far below a peak may hold more than the peak.
+    lost = float(np.sum(np.exp(np.minimum(np.array(left_out) - law.log_norm, 1.0))))
+    return lost + hidden_mass(values, source, seen, window, law)

@@ -21,8 +21,8 @@ from .axes import (
 )
 from .hidden import hidden_in, hidden_moves, most_gained
 from .law import Law, Looked, law_of, look, own_errors
-from .spikes import has_floor, hidden_mass, outside
-from .sums import HALF, SPARSE, Source
+from .spikes import lost_to_floors, outside
+from .sums import HALF, SPARSE, Source, thinned
 from .values import PlaneValues, Space, Start
 
 # Intervals of a first look at a law: a quarter of them is the coarsest of three lattices.
@@ -33,8 +33,6 @@ _MOST_HINTED = 64
 _FIRST_OF_BOX = 32
 # Most nodes of a lattice, of those that hold mass, and most terms of a sum: a step of seconds.
 MOST_CELLS, MOST_NODES, MOST_TERMS = 2_000_000, 20_000, 3e9
-# Nodes above which a law is first looked for with a quarter of them.
-_MANY = 1000
 # Half of the nodes are enough for the next law if half of those before erred by no more than this
 # share of the target.
 _IDLE = 0.1
@@ -218,37 +216,43 @@ def build(
                     axes = _at_least(axes, old.axes)
                     mask = np.ones(shape_of(axes), bool)
                 continue
-        errors = _sampling(axes, dense, top)
+        errors, closer = _sampling(axes, dense, top), None
         if np.max(errors) > 0.5 * wanted.target:
             want = (errors > 0.25 * wanted.target) & _several(axes)
-            bigger, inside = children(axes, dilated(keep), want)
-            if not _too_large(values, 1 if old is None else len(old.place), bigger, inside):
-                axes, mask = bigger, inside
-                continue
-        settled = rough is None
+            closer = _closer(values, old, axes, keep, want)
+        settled = rough is None and closer is None
         if settled:
-            hidden = hidden_in(values, seen, looked, wanted.target)
-            if hidden.share > 0:
-                bigger, inside = children(axes, dilated(keep | hidden.nodes), _several(axes))
-                if not _too_large(values, 1 if old is None else len(old.place), bigger, inside):
-                    axes, mask, unseen = bigger, inside, 0.0
-                    continue
-            unseen = hidden.share
+            unseen, beside = hidden_in(values, seen, looked, wanted.target)
+            if unseen > 0:
+                closer = _closer(values, old, axes, keep | beside, _several(axes))
+        if closer is not None:
+            (axes, mask), settled = closer, False
+            continue
+        if settled:
             break
         rough, mask = None, dilated(keep)
     assert looked is not None
     law = _finished(source, seen, looked, wanted)
     lost = 2.0
     if settled:
-        lost = unseen
+        lost = unseen + lost_to_floors(values, (source, seen), (window, left_out), law)
         if missed > 0:
             lost += missed * most_gained(values, seen, looked, law.log_norm)
-        if law.code == _results.OK and has_floor(values):
-            # A floor far below a peak may hold more than the peak.
-            lost += float(np.sum(np.exp(np.minimum(np.array(left_out) - law.log_norm, 1.0))))
-            lost += hidden_mass(values, source, seen, window, law)
     law = law._replace(lost=min(lost + _inherited(law, old), 2.0))
     return old, law._replace(hint=_hint(law, old, looked, wanted.target))
+
+
+def _closer(
+    values: PlaneValues,
+    old: Law | None,
+    axes: Axes,
+    keep: Bool[np.ndarray, "n m"],
+    want: Bool[np.ndarray, " 2"],
+) -> tuple[Axes, Bool[np.ndarray, "k l"]] | None:
+    """Twice the nodes along some axes, where some were kept; None if these are too many."""
+    bigger, inside = children(axes, dilated(keep), want)
+    terms = 1 if old is None else len(old.place)
+    return None if _too_large(values, terms, bigger, inside) else (bigger, inside)
 
 
 def _looked_into(
@@ -282,17 +286,6 @@ def _hint(law: Law, old: Law | None, looked: Looked, target: float) -> tuple[int
         if float(np.abs(1 - looked.ratios[HALF[k]]) @ masses) < _IDLE * target:
             num[k] = min(num[k], old.axes[k].num // 8 * 4)
     return num[0], num[1]
-
-
-def thinned(source: Source) -> Source | None:
-    """Every other node along both axes, to find the place of a law by; None if nodes are few."""
-    there = (source.ratios[HALF[0]] > 0) & (source.ratios[HALF[1]] > 0)
-    if len(source.nodes) <= _MANY or np.count_nonzero(there) == 0:
-        return None
-    means = None if source.means is None else source.means[there]
-    more = np.log(source.ratios[HALF[0], there]) + np.log(source.ratios[HALF[1], there])
-    masses, ratios = source.log_masses[there] + more, source.ratios[:, there]
-    return Source(source.nodes[there], masses, ratios, means, source.t, source.row, source.dropped)
 
 
 def _at_least(axes: Axes, old: Axes) -> Axes:
