@@ -19,18 +19,18 @@ _LEAK, _MARGIN = 1e-4, 0.15
 
 @eqx.filter_jit
 def _paths(
-    start: AbstractFunction, step: AbstractFunction, inputs: Inputs
+    start: AbstractFunction, step: AbstractFunction, steps: Array, rows: Inputs
 ) -> Float[Array, "t n d"]:
-    """Simulated states; compiled once for all models of the same code."""
-    keys = jax.random.split(jax.random.key(20_240_101), (_STEPS + 1, _CHAINS))
+    """Simulated states with these inputs; compiled once for all models of the same code."""
+    keys = jax.random.split(jax.random.key(20_240_101), (len(steps) + 1, _CHAINS))
 
-    def advance(states: Array, at: tuple[Array, Array]) -> tuple[Array, Array]:
-        row, t = at
-        new = jax.vmap(lambda key, u: call(step, key, u, t=t, inputs=inputs))(row, states)
+    def advance(states: Array, at: tuple[Array, Array, Inputs]) -> tuple[Array, Array]:
+        some, t, row = at
+        new = jax.vmap(lambda key, u: call(step, key, u, t=t, inputs=row))(some, states)
         return new, new
 
     first = jax.vmap(start)(keys[0])
-    _, rest = jax.lax.scan(advance, first, (keys[1:], jnp.arange(1, _STEPS + 1)))
+    _, rest = jax.lax.scan(advance, first, (keys[1:], steps, rows))
     return jax.lax.stop_gradient(jnp.concatenate([first[None], rest]))
 
 
@@ -44,7 +44,8 @@ def simulated_box(start: GaussianStart, step: AbstractFunction, inputs: Inputs) 
         step: key, u (d,) -> x (d,); may take `t` and `inputs`.
         inputs: a row of them.
     """
-    paths = _paths(start, step, inputs)
+    rows = jax.tree.map(lambda a: jnp.broadcast_to(a, (_STEPS, *jnp.shape(a))), inputs)
+    paths = _paths(start, step, jnp.arange(1, _STEPS + 1), rows)
     mean, sd = start.mean, jnp.sqrt(start.noise.variances)
     low, high = jax.lax.stop_gradient((mean - SPREAD * sd, mean + SPREAD * sd))
     if not is_concrete(paths):
@@ -57,23 +58,6 @@ def simulated_box(start: GaussianStart, step: AbstractFunction, inputs: Inputs) 
     return Box(jnp.minimum(chosen.lower, low), jnp.maximum(chosen.upper, high))
 
 
-@eqx.filter_jit
-def _paths_along(
-    start: AbstractFunction, step: AbstractFunction, steps: Array, rows: Inputs
-) -> Float[Array, "t n d"]:
-    """Simulated states with the inputs of a series."""
-    keys = jax.random.split(jax.random.key(20_240_101), (len(steps) + 1, _CHAINS))
-
-    def advance(states: Array, at: tuple[Array, Array, Inputs]) -> tuple[Array, Array]:
-        some, t, row = at
-        new = jax.vmap(lambda key, u: call(step, key, u, t=t, inputs=row))(some, states)
-        return new, new
-
-    first = jax.vmap(start)(keys[0])
-    _, rest = jax.lax.scan(advance, first, (keys[1:], steps, rows))
-    return jnp.concatenate([first[None], rest])
-
-
 def box_along(
     box: Box, start: GaussianStart, step: AbstractFunction, steps: Array, rows: Inputs
 ) -> Box:
@@ -81,7 +65,7 @@ def box_along(
 
     One typical row of inputs tells where states are if these hardly change, and no more.
     """
-    paths = np.asarray(_paths_along(start, step, steps, rows))
+    paths = np.asarray(_paths(start, step, steps, rows))
     if not np.isfinite(paths).all():
         return box
     found = box_of_paths(paths)

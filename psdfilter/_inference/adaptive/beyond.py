@@ -7,8 +7,8 @@ were, and so seldom that all of the tail can be looked at.
 """
 
 import numpy as np
+from scipy.special import logsumexp
 
-from .hosted import is_missing
 from .reach import Frame
 from .rules import no_nan
 from .sparse import SparseStretch
@@ -30,13 +30,14 @@ def first_beyond(
     """The first step that lacks more than its target far from its nodes; `highest` of log Z yet."""
     if frame.noise is None or stretch.grid.region.sensor is not None:
         return None  # Gaussian sensors have no floor
-    for k in range(stretch.ran.done):
-        if is_missing(stretch.series.step(stretch.first + k).y):
-            continue
-        log_norm = stretch.log_norm(k)
-        if log_norm < highest - _UNLIKELY and _outside(values, frame, stretch, k) > np.log(target):
-            return k
-        highest = max(highest, log_norm)
+    num = stretch.ran.done
+    ys = stretch.series.seen(stretch.first, stretch.first + num)
+    used = ~np.isnan(ys).all(axis=1) & ~np.isinf(ys).any(axis=1)
+    norms = np.where(used, stretch.ran.told.log_norm[:num], -np.inf)
+    likely = np.maximum.accumulate(np.append(highest, norms))[:-1]
+    for k in np.flatnonzero(used & (norms < likely - _UNLIKELY)):
+        if _outside(values, frame, stretch, int(k)) > np.log(target):
+            return int(k)
     return None
 
 
@@ -58,9 +59,5 @@ def _outside(values: Values, frame: Frame, stretch: SparseStretch, k: int) -> fl
     logs = values.push(law.source, x).log_p
     for one in law.seen:
         logs = logs + values.log_likelihood(x, one)
-    logs = no_nan(logs)
-    top = float(np.max(logs))
-    if not np.isfinite(top):
-        return -np.inf
-    total = top + np.log(np.sum(np.exp(logs - top)) * (high - low) / max(num - 1, 1))
-    return float(total - law.log_norm)
+    spacing = (high - low) / max(num - 1, 1)
+    return float(logsumexp(no_nan(logs)) + np.log(spacing) - law.log_norm)

@@ -67,9 +67,10 @@ def _extended(values: Float[Values, "n ..."], by: int) -> Float[Values, "m ..."]
 
 
 def between(line: Float[np.ndarray, " n"], looks: int) -> Float[np.ndarray, " m"]:
-    """Equispaced nodes, and points from each of them to the next."""
-    steps = (line[1] - line[0]) * np.arange(looks) / looks
-    return (line[:, None] + steps[None, :]).reshape(-1)
+    """Nodes, and points from each of them to the next; past the last one as far as before it."""
+    gaps = np.diff(line)
+    steps = np.append(gaps, gaps[-1])[:, None] * np.arange(looks)[None, :] / looks
+    return (line[:, None] + steps).reshape(-1)
 
 
 # What a map does between nodes is hidden if it leaves the line through them by more than this

@@ -12,9 +12,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ...._statespace.model import Inputs
-from ..loop.roughness import look_inside
+from ..loop.roughness import between, look_inside
 from ..tables import Seen
-from .axes import Axes, Axis, lattice_weights, shape_of
+from .axes import Axes, lattice_weights, shape_of
 from .law import Law, Looked, likelihoods, points_of
 from .values import PlaneValues
 
@@ -33,13 +33,6 @@ class Hidden(NamedTuple):
     nodes: Bool[np.ndarray, "n m"]
 
 
-def _between(axis: Axis, looks: int) -> Float[np.ndarray, " k"]:
-    """Nodes, and points from each of them to the next."""
-    nodes = axis.nodes
-    gaps = np.append(np.diff(nodes), nodes[-1] - nodes[-2])
-    return (nodes[:, None] + gaps[:, None] * np.arange(looks)[None, :] / looks).reshape(-1)
-
-
 def _looks(shape: tuple[int, int]) -> int:
     """Points along each axis of a cell."""
     return int(np.clip(_DENSE // max(shape), _LEAST, _MOST))
@@ -50,7 +43,7 @@ def _everywhere(
 ) -> np.ndarray:
     """A function at nodes and between them."""
     looks = _looks(shape_of(axes))
-    mesh = np.meshgrid(*(_between(axis, looks) for axis in axes), indexing="ij")
+    mesh = np.meshgrid(*(between(axis.nodes, looks) for axis in axes), indexing="ij")
     points = np.stack(mesh, axis=-1).reshape(-1, 2) @ turn.T
     return np.concatenate(
         [fn(points[k : k + _BLOCK]) for k in range(0, len(points), _BLOCK)], axis=0
