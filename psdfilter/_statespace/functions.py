@@ -164,8 +164,39 @@ def _read_signature(fn: Callable[..., object]) -> Keywords:
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
         return Keywords(frozenset(KEYWORDS), frozenset())
     taken = [parameters[name] for name in KEYWORDS if name in parameters]
+    _refuse_own_values(fn, taken)
     required = [p.name for p in taken if p.default is inspect.Parameter.empty]
     return Keywords(frozenset(p.name for p in taken), frozenset(required))
+
+
+# Defaults that say "optional": what a function is given for a series without times is the same.
+_OPTIONAL = {"t": 0, "dt": 1}
+
+
+def _refuse_own_values(fn: Callable[..., object], taken: list[inspect.Parameter]) -> None:
+    """A default such as dt=0.05 is the user's own constant, which ours would replace."""
+    for parameter in taken:
+        name, value = parameter.name, parameter.default
+        if value is inspect.Parameter.empty or value is None:
+            continue
+        if name in _OPTIONAL and np.ndim(value) == 0 and value == _OPTIONAL[name]:
+            continue
+        called = getattr(fn, "__name__", "fn")
+        called = called if called.isidentifier() else "fn"
+        raise ValueError(
+            f"{called} has a parameter {name}={value!r}, but functions of a model are given "
+            f"{_MEANING[name]} under that name, and {value!r} would not be used: rename the "
+            f"parameter, or hide it, lambda *args: {called}(*args, {name}={value!r}); without a "
+            f"default, {name} is {_MEANING[name]}"
+        )
+
+
+_MEANING = {
+    "t": "the time of the step",
+    "inputs": "the row of inputs",
+    "dt": "the time since the row before",
+    "last_y": "the observation before",
+}
 
 
 def keywords_of(fn: Callable[..., object]) -> frozenset[str]:

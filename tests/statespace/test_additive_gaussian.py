@@ -1,5 +1,7 @@
 """`additive_gaussian` against SciPy, with missing coordinates, traced parameters and bad input."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -84,6 +86,30 @@ def test_gradient_in_parameters_with_a_missing_coordinate():
     step = 1e-6
     slope = (value(jnp.asarray(1 + step)) - value(jnp.asarray(1 - step))) / (2 * step)
     np.testing.assert_allclose(jax.grad(value)(jnp.asarray(1.0)), slope, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("f", "value"),
+    [
+        (lambda x, dt=0.05: x + dt * jnp.sin(x), "dt=0.05"),
+        (partial(lambda x, dt: x + dt, dt=0.1), "dt=0.1"),
+        (lambda x, t=3: x + t, "t=3"),
+        (lambda x, last_y=2.0: x + last_y, "last_y=2.0"),
+    ],
+)
+def test_own_values_under_names_of_keywords_are_refused(f, value):
+    """They would be replaced: a step of 0.05 would be one of 1."""
+    with pytest.raises(ValueError, match=f"has a parameter {value}.*rename"):
+        additive_gaussian(f, lambda x: x, 1.0, 1.0, 0.0, 1.0)
+    with pytest.raises(ValueError, match=f"has a parameter {value}"):
+        additive_gaussian(lambda x: x, f, 1.0, 1.0, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("h", [lambda x, t=None: x, lambda x, dt=1.0: x, lambda x, inputs=None: x])
+def test_defaults_that_say_optional_are_fine(h):
+    ssm = additive_gaussian(lambda x: 0.5 * x, h, 1.0, 1.0, 0.0, 1.0)
+    value = ssm.log_observation(jnp.zeros(1), jnp.zeros(1))
+    np.testing.assert_allclose(value, stats.norm.logpdf(0.0), rtol=1e-13)
 
 
 def test_keywords_are_forwarded_and_only_where_taken():
