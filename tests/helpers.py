@@ -190,6 +190,7 @@ def definition(f, x: np.ndarray) -> np.ndarray:
         if isinstance(f, psd.GeneralizedGaussianPSD):
             P = np.broadcast_to(P, (f.order, f.dim, f.dim))
             P, h, c = P[:, None] + P[None], h[:, None] + h[None], c[:, None] + c[None]
+        x = x - np.asarray(f.origin)
         squares = np.einsum("nd,ne->nde", x, x).reshape(len(x), -1)
         quad = squares @ P.reshape(f.order**2, -1).T
         exponents = c.ravel() + 2 * x @ h.reshape(f.order**2, -1).T - quad

@@ -13,7 +13,7 @@ from .._gaussian.conditioning import symmetric
 from .anchors import expand
 from .blocks import GaussianBlocks
 from .canonical import definite_cholesky
-from .generalized import GeneralizedGaussianPSD
+from .generalized import GeneralizedGaussianPSD, middle_of
 from .psd import AbstractDensity, GaussianPSD
 
 _LOG_2PI = float(np.log(2 * np.pi))
@@ -45,6 +45,7 @@ def as_blocks(name: str, f: AbstractDensity) -> GaussianBlocks:
     every = jnp.broadcast_to(chol, (f.order, f.dim, f.dim))
     white = jax.vmap(lambda r, h: solve_triangular(r, h, lower=True))(every, f.linear)
     means = jax.vmap(lambda r, w: solve_triangular(r.T, w, lower=False))(every, white)
+    means = f.origin[None, :] + means
     # |2 pi S|^{1/2} = (pi / 2)^{d/2} / |P|^{1/2}
     log_volume = 0.5 * f.dim * np.log(np.pi / 2) - jnp.sum(
         jnp.log(jnp.diagonal(chol, axis1=1, axis2=2)), axis=1
@@ -77,9 +78,13 @@ def generalize_blocks(f: GaussianBlocks) -> GeneralizedGaussianPSD:
     used = f.log_weights > -jnp.inf
     matrices = jnp.where(used[:, None, None], f.covariance, jnp.eye(dim)[None])
     means = jnp.where(used[:, None, None], f.means, 0.0)
+    num_used = jnp.maximum(jnp.sum(jnp.where(used, 1.0, 0.0)), 1.0)
     chol = jax.vmap(covariance_cholesky)(matrices)
     eye = jnp.eye(dim)
     precision = symmetric(0.25 * jax.vmap(lambda r: cho_solve((r, True), eye))(chol))
+    middle = jnp.sum(jnp.mean(means, axis=1), axis=0) / num_used
+    origin = middle_of(middle[None, :], precision)
+    means = jnp.where(used[:, None, None], means - origin[None, None, :], 0.0)
     linear = jnp.einsum("bde,bne->bnd", precision, means)
     log_det = jnp.sum(jnp.log(jnp.diagonal(chol, axis1=1, axis2=2)), axis=1)
     height = -0.5 * log_det - 0.25 * dim * _LOG_2PI
@@ -96,6 +101,7 @@ def generalize_blocks(f: GaussianBlocks) -> GeneralizedGaussianPSD:
         linear.reshape(num * size, dim),
         offset.ravel(),
         peak,
+        origin,
     )
 
 

@@ -6,6 +6,9 @@ With x the axes that stay and y the others, per component (or per pair),
     marginal   P_xx - P_xy P_yy^{-1} P_yx,   h_x - P_xy P_yy^{-1} h_y,
                c + h_y' P_yy^{-1} h_y + log C(P_yy),     C(P) = pi^{d/2} |P|^{-1/2}
     product    P, h and c add up.
+
+Every model is measured from an origin of its own: see `generalized`. A partial evaluation moves it
+to a value that is far from it, and a product moves both models to one, each along its ridge.
 """
 
 import jax
@@ -17,9 +20,19 @@ from jaxtyping import Array, Float
 from .._gaussian.integrals import scaled_interval_mass
 from .box import Box
 from .diagonal import AxisMap, schur_factor
-from .generalized import GeneralizedGaussianPSD, PairwiseGaussianPSD, pairwise
+from .generalized import (
+    Canonical,
+    GeneralizedGaussianPSD,
+    PairwiseGaussianPSD,
+    about,
+    is_far,
+    pairwise,
+)
 
 Generalized = GeneralizedGaussianPSD | PairwiseGaussianPSD
+# Rounding of a logarithm is a relative error of what it is the logarithm of: u for each unit of its
+# terms, where errors of sums are counted in 4 u (`rounding.UNIT`).
+_OF_LOGS = 0.25
 
 
 def definite_cholesky(matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
@@ -39,23 +52,27 @@ def _log_mass(chol: Float[Array, "d d"]) -> Float[Array, ""]:
 
 def _gaussian_integral(
     precision: Float[Array, "d d"], linear: Float[Array, " d"], offset: Float[Array, ""]
-) -> Float[Array, ""]:
-    """log int exp(c + 2 h'x - x'Px) dx = c + |R^{-1} h|^2 + log C(P); NaN unless P > 0."""
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """log int exp(c + 2 h'x - x'Px) dx = c + |R^{-1} h|^2 + log C(P), and |c| + |R^{-1} h|^2.
+
+    NaN unless P > 0.
+    """
     chol = definite_cholesky(precision)
     white = solve_triangular(chol, linear, lower=True)
-    return offset + white @ white + _log_mass(chol)
+    square = white @ white
+    return offset + square + _log_mass(chol), jnp.abs(offset) + square
 
 
-def log_pair_integrals(f: Generalized) -> Float[Array, "m m"]:
-    """log of the integral over R^d of every pair."""
+def _pair_integrals(f: Generalized) -> tuple[Float[Array, "m m"], Float[Array, "m m"]]:
+    """log of the integral over R^d of every pair, and how large the terms of that log are."""
     pairs = pairwise(f)
     every = jax.vmap(jax.vmap(_gaussian_integral))
     return every(pairs.precision, pairs.linear, pairs.offset)
 
 
-def _signed_sum(factor: Array, log_terms: Array) -> tuple[Array, Array]:
-    peak = jax.lax.stop_gradient(jnp.max(log_terms))
-    return jnp.sum(factor * (jnp.exp(log_terms - peak) @ factor)), peak
+def log_pair_integrals(f: Generalized) -> Float[Array, "m m"]:
+    """log of the integral over R^d of every pair."""
+    return _pair_integrals(f)[0]
 
 
 def scaled_integral(f: Generalized, box: Box | None) -> tuple[Float[Array, ""], Float[Array, ""]]:
@@ -67,27 +84,65 @@ def integral_and_bound(
     f: Generalized, box: Box | None
 ) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
     """The same, and the sum of the absolute values of the terms of z."""
-    log_terms = log_pair_integrals(f) if box is None else log_box_integrals(f, box)
-    mass, peak = _signed_sum(f.factor, log_terms)
-    bound, _ = _signed_sum(jnp.abs(f.factor), log_terms)
+    log_terms, sizes = _pair_integrals(f) if box is None else _box_integrals(f, box)
+    peak = jax.lax.stop_gradient(jnp.max(log_terms))
+    terms, factor = jnp.exp(log_terms - peak), jnp.abs(f.factor)
+    mass = jnp.sum(f.factor * (terms @ f.factor))
+    bound = jnp.sum(factor * (terms * (1 + _OF_LOGS * sizes) @ factor))
     return mass, peak + f.log_scale, jax.lax.stop_gradient(bound)
 
 
 def log_box_integrals(f: Generalized, box: Box) -> Float[Array, "m m"]:
     """log of the integral over a box of every pair, for diagonal precisions."""
+    return _box_integrals(f, box)[0]
+
+
+def _box_integrals(f: Generalized, box: Box) -> tuple[Float[Array, "m m"], Float[Array, "m m"]]:
+    """The same, and how large the terms of the log are."""
     pairs = pairwise(f)
     kappa = jnp.diagonal(pairs.precision, axis1=-2, axis2=-1)
     center = pairs.linear / kappa
-    lower, upper = (jnp.broadcast_to(b, center.shape) for b in (box.lower, box.upper))
+    ends = box.lower - f.origin, box.upper - f.origin
+    lower, upper = (jnp.broadcast_to(b, center.shape) for b in ends)
     mass, tail = scaled_interval_mass(lower, upper, center, kappa)
-    exponent = jnp.sum(pairs.linear * center - tail + jnp.log(mass), axis=-1)
-    return pairs.offset + exponent
+    squares = jnp.sum(pairs.linear * center, axis=-1)
+    exponent = squares + jnp.sum(jnp.log(mass) - tail, axis=-1)
+    return pairs.offset + exponent, jnp.abs(pairs.offset) + squares
 
 
 def off_diagonal(f: Generalized) -> Float[Array, ""]:
     """The largest off-diagonal entry of any precision, in absolute value."""
     mask = 1.0 - jnp.eye(f.dim)
     return jnp.max(jnp.abs(f.precision) * mask.reshape((1,) * (f.precision.ndim - 2) + mask.shape))
+
+
+def along(
+    f: Canonical, axes: tuple[int, ...], values: Float[Array, " k"], only_far: bool
+) -> Canonical:
+    """f about an origin that has these values on some axes, and lies on its ridge on the others.
+
+    On the other axes x the exponent is largest at P_xx s_x = -P_xy s_y, for a shift s_y of the
+    axes y: an origin that is moved along one axis of a conditional density alone would be as far
+    from its mass as one that is not moved at all. The mean of all P tells; they may be singular.
+    `only_far`: leave the origin where it is unless the values are far from it.
+    """
+    rest = tuple(a for a in range(f.dim) if a not in axes)
+    shift = (
+        jnp.zeros(f.dim)
+        .at[np.asarray(axes, dtype=int)]
+        .set(values - f.origin[np.asarray(axes, dtype=int)])
+    )
+    shift = jax.lax.stop_gradient(shift)
+    matrix = jax.lax.stop_gradient(jnp.mean(f.precision.reshape(-1, f.dim, f.dim), axis=0))
+    if only_far:
+        shift = jnp.where(is_far(shift, matrix), shift, 0.0)
+    if rest:
+        x = np.asarray(rest)
+        pulled = (matrix @ shift)[x]
+        inner = matrix[np.ix_(x, x)]
+        follow = jnp.linalg.pinv(inner, rtol=1e-10, hermitian=True) @ pulled
+        shift = shift.at[x].set(-follow)
+    return about(f, f.origin + shift)
 
 
 def _partial_component(
@@ -119,13 +174,17 @@ def partial(
 ) -> Generalized:
     """f(x, y0)."""
     x, y = np.asarray(rest), np.asarray(axes)
+    f = along(f, axes, values, True)
+    z, origin = values - f.origin[y], f.origin[x]
     if isinstance(f, PairwiseGaussianPSD):
-        every = jax.vmap(jax.vmap(lambda p, h, c: _partial_component(p, h, c, x, y, values)))
-        return PairwiseGaussianPSD(f.factor, *every(f.precision, f.linear, f.offset), f.log_scale)
+        every = jax.vmap(jax.vmap(lambda p, h, c: _partial_component(p, h, c, x, y, z)))
+        parts = every(f.precision, f.linear, f.offset)
+        return PairwiseGaussianPSD(f.factor, *parts, f.log_scale, origin)
     in_axes = (None if f.is_shared else 0, 0, 0)
     out_axes = (None if f.is_shared else 0, 0, 0)
-    every = jax.vmap(lambda p, h, c: _partial_component(p, h, c, x, y, values), in_axes, out_axes)
-    return GeneralizedGaussianPSD(f.factor, *every(f.precision, f.linear, f.offset), f.log_scale)
+    every = jax.vmap(lambda p, h, c: _partial_component(p, h, c, x, y, z), in_axes, out_axes)
+    parts = every(f.precision, f.linear, f.offset)
+    return GeneralizedGaussianPSD(f.factor, *parts, f.log_scale, origin)
 
 
 def marginal(f: Generalized, keep: tuple[int, ...], drop: tuple[int, ...]) -> Generalized:
@@ -136,7 +195,7 @@ def marginal(f: Generalized, keep: tuple[int, ...], drop: tuple[int, ...]) -> Ge
     pairs = pairwise(f)
     every = jax.vmap(jax.vmap(lambda p, h, c: _marginal_component(p, h, c, x, y)))
     parts = every(pairs.precision, pairs.linear, pairs.offset)
-    return PairwiseGaussianPSD(f.factor, *parts, f.log_scale)
+    return PairwiseGaussianPSD(f.factor, *parts, f.log_scale, f.origin[x])
 
 
 def _shared_marginal(
@@ -162,6 +221,7 @@ def _shared_marginal(
         f.linear[:, x] - white @ half,
         f.offset + jnp.sum(jnp.square(white), axis=1),
         f.log_scale + log_volume,
+        f.origin[x],
     )
 
 
@@ -172,10 +232,30 @@ def _embed(axes: AxisMap, which: tuple[int, ...], matrix: Array, linear: Array):
     return big, jnp.zeros((*linear.shape[:-1], n)).at[..., index].set(linear)
 
 
+def _about_one_origin(
+    f: Generalized, g: Generalized, axes: AxisMap
+) -> tuple[Generalized, Generalized, Float[Array, " n"]]:
+    """Both factors about one origin on the axes that they share, and that of the product.
+
+    The origin of f, or of g where that of f is zero, as in conditional densities that nobody has
+    placed yet.
+    """
+    both = [a for a in axes.f_axes if a in axes.g_axes]
+    if both:
+        in_f = tuple(axes.f_axes.index(a) for a in both)
+        in_g = tuple(axes.g_axes.index(a) for a in both)
+        of_f, of_g = f.origin[np.asarray(in_f)], g.origin[np.asarray(in_g)]
+        target = jnp.where(of_f == 0, of_g, of_f)
+        f, g = along(f, in_f, target, False), along(g, in_g, target, False)
+    origin = jnp.zeros(axes.num_axes).at[np.asarray(axes.f_axes)].set(f.origin)
+    return f, g, origin.at[np.asarray(axes.g_axes)].set(g.origin)
+
+
 def product(f: Generalized, g: Generalized, axes: AxisMap) -> Generalized:
     """f g: all pairs of components, canonical parameters added up, A_f x A_g."""
+    f, g, origin = _about_one_origin(f, g, axes)
     if isinstance(f, PairwiseGaussianPSD) or isinstance(g, PairwiseGaussianPSD):
-        return _pairwise_product(pairwise(f), pairwise(g), axes)
+        return _pairwise_product(pairwise(f), pairwise(g), axes, origin)
     shared = f.is_shared and g.is_shared
     order = f.order * g.order
     f_matrix, f_linear = _embed(axes, axes.f_axes, f.precision, f.linear)
@@ -197,11 +277,12 @@ def product(f: Generalized, g: Generalized, axes: AxisMap) -> Generalized:
         (f_linear[:, None] + g_linear[None, :]).reshape(order, -1),
         (f.offset[:, None] + g.offset[None, :]).ravel(),
         f.log_scale + g.log_scale,
+        origin,
     )
 
 
 def _pairwise_product(
-    f: PairwiseGaussianPSD, g: PairwiseGaussianPSD, axes: AxisMap
+    f: PairwiseGaussianPSD, g: PairwiseGaussianPSD, axes: AxisMap, origin: Float[Array, " n"]
 ) -> PairwiseGaussianPSD:
     order = f.order * g.order
 
@@ -217,6 +298,7 @@ def _pairwise_product(
         add(f_linear, g_linear),
         add(f.offset, g.offset),
         f.log_scale + g.log_scale,
+        origin,
     )
 
 
@@ -243,4 +325,4 @@ def moments(f: Generalized) -> tuple[Array, Array, Float[Array, ""], Float[Array
     covariance = jnp.einsum("ij,ijde->de", shares, spreads)
     covariance = covariance + jnp.einsum("ij,ijd,ije->de", shares, delta, delta)
     sizes = jnp.abs(f.factor) @ jnp.abs(f.factor).T * jnp.exp(log_terms - peak)
-    return mean, covariance, total, jax.lax.stop_gradient(jnp.sum(sizes))
+    return f.origin + mean, covariance, total, jax.lax.stop_gradient(jnp.sum(sizes))

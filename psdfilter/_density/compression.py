@@ -122,12 +122,12 @@ def _project_components(f: Generalized, order: int, box: Box | None) -> tuple[Ge
     if isinstance(f, GeneralizedGaussianPSD):
         matrix = f.precision if f.is_shared else f.precision[chosen]
         model: Generalized = GeneralizedGaussianPSD(
-            factor, matrix, f.linear[chosen], f.offset[chosen], f.log_scale
+            factor, matrix, f.linear[chosen], f.offset[chosen], f.log_scale, f.origin
         )
     else:
         i, j = chosen[:, None], chosen[None, :]
         model = PairwiseGaussianPSD(
-            factor, f.precision[i, j], f.linear[i, j], f.offset[i, j], f.log_scale
+            factor, f.precision[i, j], f.linear[i, j], f.offset[i, j], f.log_scale, f.origin
         )
     return model, lost * jnp.exp(normed.log_scale)
 

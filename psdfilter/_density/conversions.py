@@ -15,7 +15,7 @@ from . import block_calculus
 from .anchors import TensorGrid, expand
 from .block_conversions import generalize_blocks, only_used
 from .blocks import NO_DENSITY, GaussianBlocks
-from .generalized import GeneralizedGaussianPSD, PairwiseGaussianPSD
+from .generalized import GeneralizedGaussianPSD, PairwiseGaussianPSD, middle_of
 from .psd import AbstractDensity, GaussianPSD, as_precision
 
 # Models with precisions, and all.
@@ -183,14 +183,18 @@ def conditional_gaussian(
     lam = check_values(lam, lam >= 0, f"damping must be >= 0, got {damping}")
     chol = _cholesky(S, "covariance must be symmetric and positive definite")
     white = solve_triangular(chol, jnp.concatenate([F, -jnp.eye(out)], axis=1), lower=True)
-    white_shift = solve_triangular(chol, b, lower=True)
     # A rank-one model is a square: its component is the root of the density, half the exponent.
     precision = 0.25 * white.T @ white + 0.5 * lam * jnp.eye(into + out)
-    linear = -0.25 * white.T @ white_shift
-    offset = -0.25 * white_shift @ white_shift
+    # Measured from (0, b), where the density has its ridge, if b is far; the damping is about zero.
+    origin = middle_of(jnp.concatenate([jnp.zeros(into), b])[None, :], precision[None])
+    gap = solve_triangular(chol, b - origin[into:], lower=True)  # zero, but for its derivatives
+    linear = -0.25 * white.T @ gap - 0.5 * lam * origin
+    offset = -0.25 * gap @ gap - 0.5 * lam * origin @ origin
     log_det = jnp.sum(jnp.log(jnp.diagonal(chol)))
     height = -0.5 * out * np.log(2 * np.pi) - log_det
-    return GeneralizedGaussianPSD(jnp.ones((1, 1)), precision, linear[None], offset[None], height)
+    return GeneralizedGaussianPSD(
+        jnp.ones((1, 1)), precision, linear[None], offset[None], height, origin
+    )
 
 
 def change_units(f: SameModel, center: Numbers, scale: Numbers) -> SameModel:
@@ -221,8 +225,6 @@ def _in_units(f: SameModel, c: Float[Array, " d"], s: Float[Array, " d"]) -> Sam
         return GaussianPSD(anchors, f.factor, eta, log_scale)  # pyright: ignore[reportReturnType]
     tall = (1,) * (f.precision.ndim - 2)
     matrix = f.precision / jnp.outer(s, s).reshape(*tall, f.dim, f.dim)
-    scaled = f.linear / s.reshape((1,) * (f.linear.ndim - 1) + s.shape)
-    linear = scaled + (matrix @ c if matrix.ndim > 2 else (matrix @ c)[None, :])
-    offset = f.offset - (scaled + linear) @ c
+    linear = f.linear / s.reshape((1,) * (f.linear.ndim - 1) + s.shape)
     kind = type(f)
-    return kind(f.factor, matrix, linear, offset, log_scale)
+    return kind(f.factor, matrix, linear, f.offset, log_scale, c + s * f.origin)

@@ -1,7 +1,10 @@
 """Generalised Gaussian PSD models: components with full precision matrices.
 
-A Gaussian component is kept in canonical form, exp(c + 2 h'x - x'Px), because P may be singular: a
+A Gaussian component is kept in canonical form, exp(c + 2 h'z - z'Pz), because P may be singular: a
 conditional Gaussian N(y | F x + b, S) is one component in (x, y) whose P has rank dim(y).
+
+z = x - o is measured from an origin o, which is zero unless that is far from the mass of a model:
+at x = 5e6 with a deviation of 0.1 the three terms would be 1e15 each, and nothing left of their sum.
 
 Two classes, for the two ways in which f(x) = tr(A B(x)), B(x) >= 0, can be known:
 
@@ -10,15 +13,21 @@ Two classes, for the two ways in which f(x) = tr(A B(x)), B(x) >= 0, can be know
                               because a Schur complement of P_i + P_j is not a sum
 """
 
+from typing import TypeVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from .. import _results
 from .._checks import Demand, Numbers, all_finite, as_floats, is_concrete, looked_at
 from .psd import AbstractFactored, finite_squares, weights_root
+
+# An exponent of this size has lost two of sixteen digits.
+_FAR = 100.0
+Canonical = TypeVar("Canonical", "GeneralizedGaussianPSD", "PairwiseGaussianPSD")
 
 
 class AbstractCanonical(AbstractFactored):
@@ -27,6 +36,7 @@ class AbstractCanonical(AbstractFactored):
     precision: eqx.AbstractVar[Float[Array, "..."]]
     linear: eqx.AbstractVar[Float[Array, "..."]]
     offset: eqx.AbstractVar[Float[Array, "..."]]
+    origin: eqx.AbstractVar[Float[Array, " d"]]
 
     @property
     def dim(self) -> int:
@@ -51,13 +61,15 @@ class AbstractCanonical(AbstractFactored):
         return [
             Demand.of(name, _results.BAD_FACTOR, finite_squares(self.factor)),
             Demand.of(name, _results.BAD_PRECISION, positive),
-            Demand.of(name, _results.BAD_COMPONENTS, all_finite(self.linear, self.offset)),
+            Demand.of(
+                name, _results.BAD_COMPONENTS, all_finite(self.linear, self.offset, self.origin)
+            ),
             Demand.of(name, _results.BAD_LOG_SCALE, all_finite(self.log_scale)),
         ]
 
 
 class GeneralizedGaussianPSD(AbstractCanonical):
-    """f(x) = exp(log_scale) |L' k(x)|^2,  k_i(x) = exp(c_i + 2 h_i'x - x'P_i x).
+    """f(x) = exp(log_scale) |L' k(z)|^2,  k_i(z) = exp(c_i + 2 h_i'z - z'P_i z),  z = x - origin.
 
     `precision` of shape (d, d) is one P shared by all components; such models stay of this form
     under every operation, the cross terms of marginals going into L by a Schur product.
@@ -68,6 +80,7 @@ class GeneralizedGaussianPSD(AbstractCanonical):
     linear: Float[Array, "m d"]  # h
     offset: Float[Array, " m"]  # c
     log_scale: Float[Array, ""]
+    origin: Float[Array, " d"]  # o
 
     def __init__(
         self,
@@ -76,6 +89,7 @@ class GeneralizedGaussianPSD(AbstractCanonical):
         linear: Numbers,
         offset: Numbers,
         log_scale: Numbers = 0.0,
+        origin: Numbers | None = None,
     ):
         self.linear = as_floats("linear", linear, ndim=2)
         order, dim = self.linear.shape
@@ -94,6 +108,9 @@ class GeneralizedGaussianPSD(AbstractCanonical):
         if self.offset.shape != (order,):
             raise ValueError(f"offset must have shape ({order},), got {self.offset.shape}")
         self.log_scale = as_floats("log_scale", log_scale, ndim=0)
+        self.origin = jnp.zeros(dim) if origin is None else as_floats("origin", origin, ndim=1)
+        if self.origin.shape != (dim,):
+            raise ValueError(f"origin must have shape ({dim},), got {self.origin.shape}")
         _check_precision("precision", self.precision)
 
     @staticmethod
@@ -104,6 +121,8 @@ class GeneralizedGaussianPSD(AbstractCanonical):
         points = as_floats("centers", centers, ndim=2)
         matrix = as_floats("precision", precision)
         if matrix.shape == (points.shape[1],) * 2:
+            origin = middle_of(points, matrix[None])
+            points = points - origin[None, :]
             linear = points @ matrix.T
         else:
             if matrix.shape != (*points.shape, points.shape[1]):
@@ -111,9 +130,11 @@ class GeneralizedGaussianPSD(AbstractCanonical):
                     f"precision must have shape {(*points.shape, points.shape[1])} or "
                     f"{(points.shape[1],) * 2}, got {matrix.shape}"
                 )
+            origin = middle_of(points, matrix)
+            points = points - origin[None, :]
             linear = jnp.einsum("mde,me->md", matrix, points)
         offset = -jnp.sum(linear * points, axis=1)
-        return GeneralizedGaussianPSD(factor, matrix, linear, offset)
+        return GeneralizedGaussianPSD(factor, matrix, linear, offset, 0.0, origin)
 
     @property
     def is_shared(self) -> bool:
@@ -127,17 +148,17 @@ class GeneralizedGaussianPSD(AbstractCanonical):
         return jnp.broadcast_to(shared, shape)
 
     def _scaled_value(self, x: Float[Array, " d"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        exponent = log_components(self.precisions(), self.linear, self.offset, x)
+        exponent = log_components(self, x)
         peak = _peak(exponent)
         g = jnp.exp(exponent - peak) @ self.factor
         return jnp.sum(jnp.square(g)), self.log_scale + 2 * peak
 
 
 class PairwiseGaussianPSD(AbstractCanonical):
-    """f(x) = exp(log_scale) sum_ij (L L')_ij B_ij(x),  B_ij(x) = exp(c_ij + 2 h_ij'x - x'P_ij x).
+    """f(x) = exp(log_scale) sum_ij (L L')_ij B_ij(z),  B_ij(z) = exp(c_ij + 2 h_ij'z - z'P_ij z).
 
-    B(x) must be positive semidefinite at every x, which arbitrary components do not give: build
-    models by operations, or by `from_pairs`, which checks it on points.
+    z = x - origin. B must be positive semidefinite at every x, which arbitrary components do not
+    give: build models by operations, or by `from_pairs`, which checks it on points.
     """
 
     factor: Float[Array, "m r"]  # L
@@ -145,6 +166,7 @@ class PairwiseGaussianPSD(AbstractCanonical):
     linear: Float[Array, "m m d"]  # h_ij
     offset: Float[Array, "m m"]  # c_ij
     log_scale: Float[Array, ""]
+    origin: Float[Array, " d"]  # o
 
     @staticmethod
     def from_pairs(
@@ -174,9 +196,11 @@ class PairwiseGaussianPSD(AbstractCanonical):
             raise ValueError(f"offset must have shape {(order, order)}, got {constant.shape}")
         _check_precision("precision", matrix)
         root = weights_root("weights", weights, order)
-        linear = jnp.einsum("ijde,ije->ijd", matrix, points)
-        constant = constant - jnp.sum(linear * points, axis=-1)
-        f = PairwiseGaussianPSD(root, matrix, linear, constant, jnp.zeros(()))
+        origin = middle_of(points.reshape(-1, dim), matrix.reshape(-1, dim, dim))
+        near = points - origin[None, None, :]
+        linear = jnp.einsum("ijde,ije->ijd", matrix, near)
+        constant = constant - jnp.sum(linear * near, axis=-1)
+        f = PairwiseGaussianPSD(root, matrix, linear, constant, jnp.zeros(()), origin)
         if check_points is None:
             check_points = _probe_points(points, matrix)
         probes = as_floats("check_points", check_points, ndim=2)
@@ -187,7 +211,7 @@ class PairwiseGaussianPSD(AbstractCanonical):
 
     def kernel_matrix(self, x: Float[Array, " d"]) -> tuple[Float[Array, "m m"], Float[Array, ""]]:
         """B and s with B_ij(x) = B_ij exp(s), the largest entry being one."""
-        exponent = log_components(self.precision, self.linear, self.offset, x)
+        exponent = log_components(self, x)
         peak = _peak(exponent)
         return jnp.exp(exponent - peak), peak
 
@@ -203,14 +227,36 @@ def _peak(exponent: Float[Array, "..."]) -> Float[Array, ""]:
     return jax.lax.stop_gradient(jnp.maximum(jnp.max(exponent), jnp.finfo(exponent.dtype).min))
 
 
-def log_components(
-    precision: Float[Array, "*c d d"],
-    linear: Float[Array, "*c d"],
-    offset: Float[Array, "*c"],
-    x: Float[Array, " d"],
-) -> Float[Array, "*c"]:
-    """c + 2 h'x - x'Px = c + (2h - Px)'x for every component."""
-    return offset + (2 * linear - precision @ x) @ x
+def middle_of(points: Float[Array, "n d"], precision: Float[Array, "k d d"]) -> Float[Array, " d"]:
+    """An origin amid some points; zero if that is as good."""
+    middle = jax.lax.stop_gradient(jnp.mean(points, axis=0))
+    return jnp.where(is_far(middle, jax.lax.stop_gradient(precision)), middle, 0.0)
+
+
+def is_far(shift: Float[Array, " d"], precision: Float[Array, "*c d d"]) -> Bool[Array, ""]:
+    """Whether so far from its origin a component loses digits: s'Ps of them, in powers of ten."""
+    return jnp.max(jnp.einsum("d,...de,e->...", shift, precision, shift)) > _FAR
+
+
+def log_components(f: AbstractCanonical, x: Float[Array, " d"]) -> Float[Array, "*c"]:
+    """c + 2 h'z - z'Pz = c + (2h - Pz)'z for every component."""
+    z = x - f.origin
+    return f.offset + (2 * f.linear - jnp.broadcast_to(f.precision @ z, f.linear.shape)) @ z
+
+
+def about(f: Canonical, origin: Float[Array, " d"]) -> Canonical:
+    """f with another origin: h - P s and c + (2h - P s)'s for a shift s.
+
+    No value depends on which origin that is, so no derivative passes through it.
+    """
+    shift = jax.lax.stop_gradient(origin) - f.origin
+    pulled = jnp.broadcast_to(f.precision @ shift, f.linear.shape)
+    offset = f.offset + (2 * f.linear - pulled) @ shift
+    return eqx.tree_at(
+        lambda m: (m.linear, m.offset, m.origin),
+        f,
+        (f.linear - pulled, offset, f.origin + shift),
+    )
 
 
 def pairwise(f: GeneralizedGaussianPSD | PairwiseGaussianPSD) -> PairwiseGaussianPSD:
@@ -224,6 +270,7 @@ def pairwise(f: GeneralizedGaussianPSD | PairwiseGaussianPSD) -> PairwiseGaussia
         f.linear[:, None] + f.linear[None, :],
         f.offset[:, None] + f.offset[None, :],
         f.log_scale,
+        f.origin,
     )
 
 

@@ -45,6 +45,7 @@ def signed_terms(f: GeneralizedGaussianPSD | PairwiseGaussianPSD) -> SignedTerms
         return cho_solve((chol, True), linear), 0.5 * cho_solve((chol, True), jnp.eye(f.dim))
 
     means, covariances = jax.vmap(gaussian)(pairs.precision[i, j], pairs.linear[i, j])
+    means = f.origin[None, :] + means
     return SignedTerms(shares, means, symmetric(covariances), f.log_scale + peak)
 
 

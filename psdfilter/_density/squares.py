@@ -71,7 +71,7 @@ def _value_and_bound(f: Squares, x: Float[Array, " d"]) -> tuple[Array, Array, A
         g, distance = shifted_feature_product(f.anchors, f.precision, both, x)
         log_scale = f.log_scale - 2 * distance
     else:
-        exponent = log_components(f.precisions(), f.linear, f.offset, x)
+        exponent = log_components(f, x)
         peak = jax.lax.stop_gradient(jnp.maximum(jnp.max(exponent), jnp.finfo(jnp.float64).min))
         g, log_scale = jnp.exp(exponent - peak) @ both, f.log_scale + 2 * peak
     square = jnp.square(g)

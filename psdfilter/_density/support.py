@@ -35,6 +35,7 @@ def effective_box(
         chol = jnp.linalg.cholesky(pairs.precision)
         inverse = jnp.linalg.solve(chol, jnp.broadcast_to(jnp.eye(f.dim), chol.shape))
         centers = jnp.einsum("ijkd,ijke,ije->ijd", inverse, inverse, pairs.linear)
+        centers = centers + f.origin[None, None, :]
         margins = reach * jnp.sqrt(jnp.sum(jnp.square(inverse), axis=-2))
         low, high = jnp.min(centers - margins, (0, 1)), jnp.max(centers + margins, (0, 1))
         margin = jnp.max(margins, (0, 1))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -258,10 +258,27 @@ def _single_hops(num: int, first: str) -> Int[Array, " t"]:
         return jnp.asarray(hops)
 
 
+def _listed(inputs: list[Any], num: int) -> Inputs:
+    """A list of numbers, or of as many rows, as an array; else a pytree like any other."""
+    if not inputs or any(isinstance(part, dict) for part in inputs):
+        return inputs
+    shape = jnp.shape(inputs[0])
+    if any(jnp.shape(part) != shape for part in inputs) or (shape and len(inputs) != num):
+        return inputs
+    if shape[:1] == (num,) and num > 1 and not isinstance(inputs[0], list):
+        raise ValueError(
+            f"inputs is a list of {num} arrays of {num} rows each, which may be rows or columns: "
+            "pass np.stack(inputs) for rows, or a tuple for separate arrays"
+        )
+    return jnp.stack([jnp.asarray(part, dtype=jnp.float64) for part in inputs])
+
+
 def as_rows(inputs: Inputs, num: int) -> Inputs:
-    """Inputs as float64 arrays of `num` rows."""
+    """Inputs as float64 arrays of `num` rows; a list of numbers or of rows is an array."""
     if inputs is None:
         return None
+    if isinstance(inputs, list):
+        inputs = _listed(inputs, num)
     rows = jax.tree.map(lambda a: jnp.asarray(a, dtype=jnp.float64), inputs)
     for leaf in jax.tree.leaves(rows):
         if leaf.ndim == 0 or leaf.shape[0] != num:

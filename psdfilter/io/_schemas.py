@@ -58,11 +58,11 @@ SCHEMAS = {
         ),
         _schema(
             "generalized psd", "_density.generalized", "GeneralizedGaussianPSD",
-            "factor", "precision", "linear", "offset", "log_scale",
+            "factor", "precision", "linear", "offset", "log_scale", "origin", version=2,
         ),
         _schema(
             "pairwise psd", "_density.generalized", "PairwiseGaussianPSD",
-            "factor", "precision", "linear", "offset", "log_scale",
+            "factor", "precision", "linear", "offset", "log_scale", "origin", version=2,
         ),
         _schema(
             "blocks", "_density.blocks", "GaussianBlocks",
@@ -335,13 +335,21 @@ KINDS = (
     "branch model",
 )  # fmt: skip
 
+
 # (kind, version in a file) -> what makes the parts of the next version.
+def _about_zero(parts: dict[str, Any]) -> dict[str, Any]:
+    """Canonical models without an origin of their own."""
+    return {**parts, "origin": np.zeros(np.shape(parts["linear"])[-1])}
+
+
 UPGRADES: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
     ("box", 1): lambda parts: {**parts, "periodic": ()},
     ("line source", 1): lambda parts: {**parts, "dropped": None},
     ("line law", 1): lambda parts: {**parts, "walls": np.zeros(0), "dropped": None},
     ("plane source", 1): lambda parts: {**parts, "dropped": 0.0},
     ("plane law", 1): lambda parts: {**parts, "dropped": float(np.exp(-parts["depth"]))},
+    ("generalized psd", 1): _about_zero,
+    ("pairwise psd", 1): _about_zero,
 }
 
 _BY_CLASS = {(f"psdfilter.{s.place[0]}", s.place[1]): s for s in SCHEMAS.values()}

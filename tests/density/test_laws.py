@@ -149,7 +149,7 @@ def test_components_that_depend_on_others_are_dropped_without_loss(kind):
     else:
         i, j = twice[:, None], twice[None, :]
         parts = f.precision[i, j], f.linear[i, j], f.offset[i, j]
-    doubled = type(f)(0.5 * f.factor[twice], *parts, f.log_scale)
+    doubled = type(f)(0.5 * f.factor[twice], *parts, f.log_scale, f.origin)
     small, lost = psd.densities.compress_with_loss(doubled, f.order)
     assert float(lost) <= 1e-10 * float(psd.integral(f))
     assert_close(small(x), definition(f, x), 1e-7)

@@ -10,6 +10,7 @@ from jax.scipy.stats import norm
 import psdfilter as psd
 from psdfilter import systems
 from psdfilter._inference.nodes.online import NodesLaw
+from psdfilter._inference.series import as_rows
 
 
 @pytest.mark.long
@@ -243,6 +244,14 @@ def test_the_error_estimate_is_close_to_the_error():
             lambda m: psd.run_filter(m, [0.1, 0.2], inputs=np.zeros((3, 1))),
             "inputs must have 2 rows",
         ),
+        (
+            lambda m: psd.run_filter(m, [0.1, 0.2], inputs=[1.0, 2.0, 3.0]),
+            r"inputs must have 2 rows, as ys has, got shape \(3,\)",
+        ),
+        (
+            lambda m: psd.run_filter(m, [0.1, 0.2], inputs=[np.zeros(2), np.ones(2)]),
+            "may be rows or columns: pass np.stack",
+        ),
         (lambda m: psd.run_filter("model", [0.1]), "model must come from psdfilter.learn"),
         (lambda m: psd.run_filter(m, [0.1]).density(3), r"t must lie in 0..0, got 3"),
         (lambda m: psd.run_filter(m, [0.1]).quantile(1.5), "q must lie in"),
@@ -256,6 +265,17 @@ def test_the_error_estimate_is_close_to_the_error():
 def test_bad_input_is_named(sine, call, message):
     with pytest.raises(ValueError, match=message):
         call(sine[0])
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [[1.0, 2.0, 3.0], [[1.0], [2.0], [3.0]], [np.array([1.0]), np.array([2.0]), np.array([3.0])]],
+)
+def test_lists_of_inputs_are_arrays_of_rows(inputs):
+    """A list is a pytree for JAX; nobody who writes one means that."""
+    np.testing.assert_array_equal(np.ravel(as_rows(inputs, 3)), [1.0, 2.0, 3.0])
+    pair = [np.zeros((3, 1)), np.ones((3, 2))]
+    assert [a.shape for a in as_rows(pair, 3)] == [(3, 1), (3, 2)]
 
 
 @pytest.mark.long

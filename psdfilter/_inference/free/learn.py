@@ -12,7 +12,7 @@ import numpy as np
 
 from ..._checks import as_count, is_traced
 from ..._density.box import Box
-from ..._density.generalized import GeneralizedGaussianPSD
+from ..._density.generalized import GeneralizedGaussianPSD, about
 from ..._learning.generalized import GeneralizedFit, learn_generalized
 from ..._statespace.functions import keywords_of
 from ..._statespace.model import StateSpaceModel, observation_box
@@ -200,6 +200,7 @@ def _with_error(what: str, error: float, target: float) -> str:
 def _canonical(
     model: GeneralizedGaussianPSD,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float]:
+    model = about(model, jnp.zeros(model.dim))
     parts = (model.factor, model.precisions(), model.linear, model.offset)
     factor, precision, linear, offset = (np.asarray(part) for part in parts)
     return factor, precision, linear, offset, float(model.log_scale)

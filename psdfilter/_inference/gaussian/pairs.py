@@ -14,7 +14,12 @@ from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Float
 
 from ..._density.canonical import definite_cholesky
-from ..._density.generalized import GeneralizedGaussianPSD, PairwiseGaussianPSD, pairwise
+from ..._density.generalized import (
+    GeneralizedGaussianPSD,
+    PairwiseGaussianPSD,
+    middle_of,
+    pairwise,
+)
 from .bank import Bank, Layout
 
 # The log of nothing, as a finite number: pairs of weight zero have no size to be found again.
@@ -52,6 +57,7 @@ def pair_bank(f: GeneralizedGaussianPSD) -> tuple[Bank, Layout]:
     sizes = jnp.where(some, logs + jnp.log(jnp.abs(jnp.where(some, weights, 1.0))), -jnp.inf)
     peak = jnp.max(sizes)
     total = jnp.sum(jnp.sign(weights) * jnp.exp(sizes - peak))
+    means = f.origin[None, :] + means
     bank = Bank((sizes - peak - jnp.log(total))[:, None], means[:, None], 0.5 * inverse)
     return bank, Layout(jnp.sign(weights)[:, None], None, f.factor)
 
@@ -63,7 +69,8 @@ def pairs_of(bank: Bank, factor: Float[Array, "m r"]) -> PairwiseGaussianPSD:
     i, j = np.triu_indices(order)
     chol = jax.vmap(definite_cholesky)(bank.covariances)
     precision = 0.5 * jax.vmap(lambda r: cho_solve((r, True), jnp.eye(dim)))(chol)
-    means = bank.means[:, 0]
+    origin = middle_of(bank.means[:, 0], precision)
+    means = bank.means[:, 0] - origin[None, :]
     linear = jnp.einsum("bde,be->bd", precision, means)
     volume = _log_volume(jax.vmap(definite_cholesky)(precision))
     weights = (factor @ factor.T)[i, j] * np.where(i == j, 1.0, 2.0)
@@ -76,5 +83,5 @@ def pairs_of(bank: Bank, factor: Float[Array, "m r"]) -> PairwiseGaussianPSD:
         return empty.at[i, j].set(values).at[j, i].set(values)
 
     return PairwiseGaussianPSD(
-        factor, matrix(precision), matrix(linear), matrix(offset), jnp.zeros(())
+        factor, matrix(precision), matrix(linear), matrix(offset), jnp.zeros(()), origin
     )

@@ -119,6 +119,7 @@ def _sum_components(
 ) -> GeneralizedGaussianPSD:
     """Components of q at every node: P_xx, h_x - P_xz z, c + 2 h_z'z - z'P_zz z."""
     z, x = (np.asarray(axes) for axes in split)
+    nodes = nodes - q.origin[z][None, :]
     matrices = q.precisions()
     inner, cross = matrices[:, z][:, :, z], matrices[:, x][:, :, z]
     linear = q.linear[None, :, x] - jnp.einsum("mxz,nz->nmx", cross, nodes)
@@ -136,4 +137,5 @@ def _sum_components(
         linear.reshape(num * order, -1),
         offset.ravel(),
         q.log_scale,
+        q.origin[x],
     )

@@ -62,7 +62,7 @@ def host_values(f: PSDModel, points: Points) -> Float[np.ndarray, " n"]:
     weights = (factor @ factor.T).ravel()
     out, size = np.empty(len(points)), max(1, _BLOCK // len(offset))
     for start in range(0, len(points), size):
-        x = points[start : start + size]
+        x = points[start : start + size] - np.asarray(f.origin)
         exponent = offset + 2 * x @ linear.T - np.einsum("nd,mde,ne->nm", x, matrices, x)
         if pairs:
             # Pairs are positive as a whole only: rounding may leave them below zero.

@@ -228,7 +228,7 @@ def places_of(f: PSDModel) -> Box:
         linear = np.asarray(pairs.linear).reshape(-1, f.dim)
         # A precision may be singular, as that of a conditional density: its shortest centre.
         inverses = np.linalg.pinv(matrices, hermitian=True)
-        points = np.einsum("nde,ne->nd", inverses, linear)
+        points = np.asarray(f.origin) + np.einsum("nde,ne->nd", inverses, linear)
         width = 1.0 / np.sqrt(np.maximum(np.linalg.eigvalsh(matrices).max(axis=-1), 1e-300))
         points = np.concatenate([points - 2 * width[:, None], points + 2 * width[:, None]])
     low, high = points.min(axis=0), points.max(axis=0)

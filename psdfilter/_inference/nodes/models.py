@@ -122,7 +122,10 @@ def _constant_along(kernel: Kernel, dim: int) -> GeneralizedGaussianPSD:
     places = np.asarray([*kernel.given, *(dim + a for a in range(dim))])
     matrix = jnp.zeros((2 * dim, 2 * dim)).at[np.ix_(places, places)].set(model.precision)
     linear = jnp.zeros((model.order, 2 * dim)).at[:, places].set(model.linear)
-    return GeneralizedGaussianPSD(model.factor, matrix, linear, model.offset, model.log_scale)
+    origin = jnp.zeros(2 * dim).at[places].set(model.origin)
+    return GeneralizedGaussianPSD(
+        model.factor, matrix, linear, model.offset, model.log_scale, origin
+    )
 
 
 def _observation(filled: Filled) -> PSDModel:
