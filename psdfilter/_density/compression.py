@@ -1,5 +1,6 @@
 """Smaller models: fewer columns of the factor (exact loss), or fewer anchors (projection)."""
 
+from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 import equinox as eqx
@@ -16,6 +17,7 @@ from .generalized import GeneralizedGaussianPSD, PairwiseGaussianPSD
 from .mass import BoxLike, as_model, uncoupled, verified_model
 from .pairs import apply_kronecker, joint_matrices, pair_integrals
 from .psd import GaussianPSD
+from .rounding import UNIT, relative_error, require_digits
 
 
 class Compression(NamedTuple):
@@ -24,7 +26,8 @@ class Compression(NamedTuple):
     `lost_mass` is in the units of int f. For a rank truncation it is int |f - model|, exactly, and
     at most twice its share of int f is lost in total variation after normalising. For a projection
     it is sum_r int |g_r - P g_r|^2 of the columns g = L'k, for which int |f - model| is at most
-    2 sqrt(lost_mass int f). After both it is their sum, and that bound holds.
+    2 sqrt(lost_mass int f). After both it is their sum, and that bound holds. What rounding may
+    have hidden is part of it, and more than a millionth of int f of that is refused.
     """
 
     model: GaussianPSD | GeneralizedGaussianPSD | PairwiseGaussianPSD
@@ -70,19 +73,38 @@ def compress_with_loss(
     f, domain = verified_model(f, box)  # pyright: ignore[reportAssignmentType]
     if not isinstance(f, GaussianPSD):
         domain = uncoupled(f, domain)
-    lost = jnp.zeros(())
+    lost, error = jnp.zeros(()), jnp.zeros(())
     if order is not None and as_count("order", order) < f.order:
         project = _project if isinstance(f, GaussianPSD) else _project_components
         f, dropped = project(f, order, domain)  # pyright: ignore[reportArgumentType]
-        lost = lost + dropped
+        lost, error = lost + dropped.lost, jnp.maximum(error, dropped.error)
     if rank is not None and as_count("rank", rank) < f.rank:
         truncate = _truncate if isinstance(f, GaussianPSD) else _truncate_components
         f, dropped = truncate(f, rank, domain)  # pyright: ignore[reportArgumentType]
-        lost = lost + dropped
+        lost, error = lost + dropped.lost, jnp.maximum(error, dropped.error)
     lost = check_values(
         lost, jnp.isfinite(lost), "f must have a finite mass: a precision is not positive definite"
     )
-    return Compression(f, lost)
+    return Compression(f, require_digits(lost, error, "the compression of f"))
+
+
+class _Dropped(NamedTuple):
+    """What was lost, rounding included, and that rounding over int f."""
+
+    lost: Float[Array, ""]
+    error: Float[Array, ""]
+
+    @staticmethod
+    def of(lost: Array, gram_of: Callable[[Array], Array], factor: Array) -> "_Dropped":
+        """With the Gram matrix as a map: lost mass is a difference of sums of signed terms."""
+        whole = jnp.sum(factor * gram_of(factor))
+        size = jnp.abs(factor)
+        terms = jnp.sum(size * gram_of(size))
+        return _Dropped(lost + UNIT * terms, relative_error(whole, terms))
+
+    def scaled(self, log_scale: Array) -> "_Dropped":
+        """In the units of int f."""
+        return self._replace(lost=self.lost * jnp.exp(log_scale))
 
 
 class _Normed(NamedTuple):
@@ -104,16 +126,22 @@ def _normed(f: Generalized, box: Box | None) -> _Normed:
 
 
 @eqx.filter_jit
-def _truncate_components(f: Generalized, rank: int, box: Box | None) -> tuple[Generalized, Array]:
+def _truncate_components(
+    f: Generalized, rank: int, box: Box | None
+) -> tuple[Generalized, _Dropped]:
     normed = _normed(f, box)
     values, vectors = jnp.linalg.eigh(normed.factor.T @ normed.gram @ normed.factor)
     kept = vectors[:, ::-1][:, :rank]
-    lost = jnp.sum(jnp.clip(values[: f.rank - rank], 0.0)) * jnp.exp(normed.log_scale)
-    return eqx.tree_at(lambda m: m.factor, f, f.factor @ kept), lost
+    lost = jnp.sum(jnp.clip(values[: f.rank - rank], 0.0))
+    dropped = _Dropped.of(lost, lambda a: normed.gram @ a, normed.factor)
+    model = eqx.tree_at(lambda m: m.factor, f, f.factor @ kept)
+    return model, dropped.scaled(normed.log_scale)
 
 
 @eqx.filter_jit
-def _project_components(f: Generalized, order: int, box: Box | None) -> tuple[Generalized, Array]:
+def _project_components(
+    f: Generalized, order: int, box: Box | None
+) -> tuple[Generalized, _Dropped]:
     normed = _normed(f, box)
     carried = jnp.sqrt(jnp.sum(jnp.square(normed.factor), axis=1))
     chosen = _pivots(normed.gram * jnp.outer(carried, carried), order)
@@ -129,22 +157,26 @@ def _project_components(f: Generalized, order: int, box: Box | None) -> tuple[Ge
         model = PairwiseGaussianPSD(
             factor, f.precision[i, j], f.linear[i, j], f.offset[i, j], f.log_scale, f.origin
         )
-    return model, lost * jnp.exp(normed.log_scale)
+    dropped = _Dropped.of(lost, lambda a: normed.gram @ a, normed.factor)
+    return model, dropped.scaled(normed.log_scale)
 
 
 @eqx.filter_jit
-def _truncate(f: GaussianPSD, rank: int, box: Box | None) -> tuple[GaussianPSD, Array]:
+def _truncate(f: GaussianPSD, rank: int, box: Box | None) -> tuple[GaussianPSD, _Dropped]:
     """L'GL = V diag(s) V', L <- L V: dropping columns loses exactly the sum of their s."""
     pairs = pair_integrals(f.anchors, f.precision, box)
-    gram = f.factor.T @ apply_kronecker(joint_matrices(pairs, pairs.masses), f.factor)
+    matrices = joint_matrices(pairs, pairs.masses)
+    gram = f.factor.T @ apply_kronecker(matrices, f.factor)
     values, vectors = jnp.linalg.eigh(gram)
     kept = vectors[:, ::-1][:, :rank]
-    lost = jnp.sum(jnp.clip(values[: f.rank - rank], 0.0)) * jnp.exp(pairs.log_scale + f.log_scale)
-    return GaussianPSD(f.anchors, f.factor @ kept, f.precision, f.log_scale), lost
+    lost = jnp.sum(jnp.clip(values[: f.rank - rank], 0.0))
+    dropped = _Dropped.of(lost, lambda a: apply_kronecker(matrices, a), f.factor)
+    model = GaussianPSD(f.anchors, f.factor @ kept, f.precision, f.log_scale)
+    return model, dropped.scaled(pairs.log_scale + f.log_scale)
 
 
 @eqx.filter_jit
-def _project(f: GaussianPSD, order: int, box: Box | None) -> tuple[GaussianPSD, Array]:
+def _project(f: GaussianPSD, order: int, box: Box | None) -> tuple[GaussianPSD, _Dropped]:
     """L' = R^{-T} R^{-1} G_sm L on chosen anchors s, with G_ss = R R'."""
     anchors = expand(f.anchors)
     pairs = pair_integrals(anchors, f.precision, box)
@@ -153,7 +185,8 @@ def _project(f: GaussianPSD, order: int, box: Box | None) -> tuple[GaussianPSD, 
     chosen = _pivots(gram * jnp.outer(carried, carried), order)
     factor, lost = _on_pivots(gram, f.factor, chosen)
     model = GaussianPSD(anchors[chosen], factor, f.precision, f.log_scale)
-    return model, lost * jnp.exp(pairs.log_scale + f.log_scale)
+    dropped = _Dropped.of(lost, lambda a: gram @ a, f.factor)
+    return model, dropped.scaled(pairs.log_scale + f.log_scale)
 
 
 def _on_pivots(

@@ -93,12 +93,18 @@ def _verified_one(f: Model, box: BoxLike | None) -> tuple[PSDModel, Box | None]:
     return with_precisions(model), domain
 
 
-def _shared_box(p: PSDModel, q: PSDModel, domain: Box | None) -> Box:
+def _whole_box(p: PSDModel, q: PSDModel, domain: Box | None) -> Box:
+    """The box itself, where that is bounded."""
     # A traced box cannot be looked at, and is taken for a bounded one.
     if domain is not None and not (is_concrete(domain.lower) and is_concrete(domain.upper)):
         return domain
     if domain is not None and np.all(np.isfinite(np.asarray(domain.half_width))):
         return domain
+    return _shared_box(p, q, domain)
+
+
+def _shared_box(p: PSDModel, q: PSDModel, domain: Box | None) -> Box:
+    """Where one of both has mass: nodes anywhere else would be missing there."""
     a, b = effective_box(p, domain), effective_box(q, domain)
     return Box(jnp.minimum(a.lower, b.lower), jnp.maximum(a.upper, b.upper))
 
@@ -164,7 +170,7 @@ def hilbert_metric(
     where the ratio of two densities tends to be largest.
     """
     p, q, domain = _verified_pair(p, q, box)
-    room = _shared_box(p, q, domain)
+    room = _whole_box(p, q, domain)
     counts = _node_counts((p, q), room, num_nodes)
     unit = TensorGrid([np.linspace(-1.0, 1.0, max(n, 2)) for n in counts]).points()
     nodes = room.center[None, :] + room.half_width[None, :] * unit

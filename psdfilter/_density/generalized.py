@@ -4,7 +4,7 @@ A Gaussian component is kept in canonical form, exp(c + 2 h'z - z'Pz), because P
 conditional Gaussian N(y | F x + b, S) is one component in (x, y) whose P has rank dim(y).
 
 z = x - o is measured from an origin o, which is zero unless that is far from the mass of a model:
-at x = 5e6 with a deviation of 0.1 the three terms would be 1e15 each, and nothing left of their sum.
+at x = 5e6 with a deviation of 0.1 the three terms are 1e15 each, and nothing is left of their sum.
 
 Two classes, for the two ways in which f(x) = tr(A B(x)), B(x) >= 0, can be known:
 

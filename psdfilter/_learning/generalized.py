@@ -19,7 +19,7 @@ from jaxtyping import ArrayLike, Float, PRNGKeyArray
 from .._checks import Numbers, as_axes, as_count, as_key
 from .._density.anchors import TensorGrid
 from .._density.box import Box, as_finite_box
-from .._density.generalized import GeneralizedGaussianPSD
+from .._density.generalized import GeneralizedGaussianPSD, about, is_far
 from .components import (
     LOSSES,
     METHODS,
@@ -269,17 +269,17 @@ class _Search(eqx.Module):
 
 
 def _in_user_units(best: _Run, box: Box, log_peak: float) -> GeneralizedGaussianPSD:
-    """-|R (z - m) - b|^2 with z = (x - center) / half_width, in canonical form."""
+    """-|R (z - m) - b|^2 with z = (x - center) / half_width, in canonical form about the center."""
     dim = box.dim
     amplitudes, shift, triangle = (np.asarray(a) for a in unpack(jnp.asarray(best.theta), dim))
     unit_roots = triangle @ best.shapes.roots
     roots = unit_roots / np.asarray(box.half_width)
     constant = np.einsum("mkl,ml->mk", unit_roots, best.shapes.centers) + shift
-    constant = constant + np.einsum("mkl,l->mk", roots, np.asarray(box.center))
     precision = np.einsum("mki,mkj->mij", roots, roots)
     linear = np.einsum("mki,mk->mi", roots, constant)
     offset = -np.sum(constant**2, axis=1)
-    return GeneralizedGaussianPSD(amplitudes, precision, linear, offset, log_peak)
+    model = GeneralizedGaussianPSD(amplitudes, precision, linear, offset, log_peak, box.center)
+    return model if is_far(box.center, model.precision) else about(model, jnp.zeros(dim))
 
 
 def _as_choice(name: str, value: str, choices: tuple[str, ...]) -> str:

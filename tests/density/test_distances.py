@@ -168,3 +168,12 @@ def test_entropy_of_a_needle():
     needle = psd.GaussianPSD([[0.2]], [1.0], 1e12)
     expected = stats.norm(0, 0.5e-6).entropy()
     np.testing.assert_allclose(psd.densities.entropy(needle, (-1, 1)), expected, rtol=1e-6)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("sd", [1e-1, 1e-3, 1e-5])
+def test_narrow_densities_in_a_wide_box(sd):
+    """Nodes lie where the densities are, not where the box is."""
+    p, q = normal(0.1, sd**2), normal(0.1 + sd, sd**2)
+    expected = 2 * (2 * stats.norm.cdf(0.5) - 1)
+    np.testing.assert_allclose(psd.total_variation(p, q, psd.Box(-1.0, 1.0)), expected, rtol=1e-5)

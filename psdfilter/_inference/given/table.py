@@ -108,8 +108,9 @@ def tabulate(triple: Triple, box: Box, tol: float, counts: tuple[int, ...] | Non
     mass = float(flat @ start)
     if not (mass > 0 and np.isfinite(mass)):
         raise ValueError(
-            f"prior must have a positive and finite mass on the box, got {mass:g}: is the box in "
-            "the units of the models?"
+            f"prior must have a positive and finite mass on the box, got {mass:g} by "
+            f"{' x '.join(map(str, found.counts))} nodes: is the box in the units of the models, "
+            "and not far wider than the prior?"
         )
     seen_mass = None
     if triple.observation_box is not None:
@@ -149,6 +150,14 @@ def first_counts(triple: Triple, box: Box, tol: float) -> np.ndarray:
             outside(triple.observation, old, box),
         ]
     )
+    # Before the first step it is the prior that meets Q^ and G^.
+    start = (
+        curvatures(triple.prior, old)
+        + curvatures(triple.transition, old)
+        + curvatures(triple.observation, old)
+    )
+    kappa = np.maximum(kappa, start)
+    far = np.maximum(far, outside(triple.prior, old, box))
     size = np.log(1.0 / tol)
     return 4 + half * np.sqrt(kappa * size) + np.sqrt(kappa * far * half * size)
 
@@ -197,6 +206,16 @@ def _as_counts(counts: np.ndarray) -> tuple[int, ...]:
     return tuple(int(np.ceil(n)) for n in counts)
 
 
+def _narrowest(triple: Triple) -> str:
+    """Which of the models has the narrowest bumps."""
+    models = {
+        "the transition": triple.transition,
+        "the observation": triple.observation,
+        "the prior": triple.prior,
+    }
+    return max(models, key=lambda name: curvatures(models[name], tuple(range(triple.dim))).max())
+
+
 def _check_size(counts: tuple[int, ...], triple: Triple, tol: float) -> None:
     if prod(counts) ** 2 <= _MAX_ENTRIES:
         return
@@ -204,7 +223,8 @@ def _check_size(counts: tuple[int, ...], triple: Triple, tol: float) -> None:
     raise Unaffordable(
         f"tol = {tol:g} needs {sizes} nodes for these models on this box, and a table of "
         f"{prod(counts) ** 2:.1g} numbers, above the limit of {_MAX_ENTRIES:.1g}. Raise tol, "
-        'choose a smaller box, or fit models of smaller precision; "reference" needs no nodes'
+        f"choose a smaller box, or fit models of smaller precision ({_narrowest(triple)} is the "
+        'narrowest of them); "reference" needs no nodes'
     )
 
 
@@ -237,7 +257,10 @@ def places_of(f: PSDModel) -> Box:
 
 
 def _probe(triple: Triple, box: Box, counts: tuple[int, ...], seen: np.ndarray) -> np.ndarray:
-    """int Q^(u, x) G^(x, y) Q^(x, x') dx for every y, and u, x' on a coarse grid of the box."""
+    """int Q^(u, x) G^(x, y) Q^(x, x') dx for every y, and u, x' on a coarse grid of the box.
+
+    Then the same with the prior in place of Q^(u, x), and without a y.
+    """
     nodes, weights = _rules(counts)
     points, flat = host_points(box, nodes), flat_weights(weights, np)
     num = _PROBES.get(triple.dim, 2)
@@ -245,4 +268,9 @@ def _probe(triple: Triple, box: Box, counts: tuple[int, ...], seen: np.ndarray) 
     into = host_pairs(triple.transition, coarse, points) * flat
     out = host_pairs(triple.transition, points, coarse)
     likelihoods = host_pairs(triple.observation, points, seen)
-    return np.stack([(into * column) @ out for column in likelihoods.T])
+    steps = [(into * column) @ out for column in likelihoods.T]
+    # The first step starts from the prior instead.
+    start = flat * host_values(triple.prior, points)
+    first = [np.broadcast_to((start * column) @ out, steps[0].shape) for column in likelihoods.T]
+    first.append(np.broadcast_to(start @ out, steps[0].shape))
+    return np.stack([*steps, *first])

@@ -3,14 +3,21 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from jaxtyping import Float
 
 from ..._gaussian.quadrature import legendre_rule
 from ..._statespace.model import Inputs, StateSpaceModel
-from ..._statespace.pairs import log_observation_pairs
+from ..._statespace.pairs import log_observation_pairs, log_prior_points
 from .grading import Rule, grading_for
 from .lines import line_points, line_table, most_per_axis, rounded_up
 from .plan import Unaffordable
-from .typical import TypicalPaths, check_logs
+from .typical import TypicalPaths, check_logs, draw_prior
+
+# Draws of the prior through which lines are laid.
+_STARTS = 4
+# Panels of eight nodes by which lines are integrated: bumps of a thousandth of the box are seen;
+# narrower priors are refused before.
+_PANELS = 1024
 
 
 def node_rules(
@@ -25,10 +32,10 @@ def node_rules(
 
     Along axis l through a typical state x_t the integrand is u -> Q(x_{t-1}, u) G(u, y_t)
     Q(u, x_{t+1}); the fewest nodes whose rule integrates it like a fine one on every line. They
-    are graded by its width.
+    are graded by its width. The prior, which may be narrower, is integrated as well.
     """
     box, dim = ssm.state_box, ssm.dim
-    states = paths.states
+    states, starts = paths.states, draw_prior(ssm, _STARTS)
     before, here, after = states[:, :-2], states[:, 1:-1], states[:, 2:]
     flat = [a.reshape(-1, dim) for a in (before, here, after)]
     times = np.tile(np.arange(1, states.shape[1] - 1), states.shape[0])
@@ -56,8 +63,66 @@ def node_rules(
                 logs = logs + share.reshape(logs.shape)
             return logs
 
-        rules.append(_smallest_rule(log_integrand, tol, most_per_axis(dim), multiple))
+        limit = most_per_axis(dim)
+        rule = _smallest_rule(log_integrand, tol, limit, multiple)
+        start = _prior_lines(ssm, starts, axis)
+        if not _integrates(rule, start, tol):
+            rule = _with_prior(log_integrand, start, tol, limit, multiple)
+        rules.append(rule)
     return rules
+
+
+def _prior_lines(
+    ssm: StateSpaceModel, starts: Float[np.ndarray, "k d"], axis: int
+) -> Callable[[np.ndarray], np.ndarray]:
+    """log p_0 along an axis through draws from it, twice: it meets what may be as narrow."""
+
+    def log_values(nodes: np.ndarray) -> np.ndarray:
+        lines = line_points(starts, axis, ssm.state_box, nodes)
+        logs = log_prior_points(ssm, lines.reshape(-1, ssm.dim)).reshape(lines.shape[:2])
+        return 2 * np.where(np.isnan(logs), -np.inf, logs)
+
+    return log_values
+
+
+def _integrates(rule: Rule, log_lines: Callable[[np.ndarray], np.ndarray], tol: float) -> bool:
+    """Whether a rule integrates lines to a relative error of `tol`, as far as that can be seen."""
+    edges = np.linspace(-1.0, 1.0, _PANELS + 1)
+    inner, weights = legendre_rule(8)
+    half = 1.0 / _PANELS
+    fine = (0.5 * (edges[1:] + edges[:-1])[:, None] + half * inner[None, :]).ravel()
+    logs = log_lines(fine)
+    shift = np.max(logs, axis=1, keepdims=True)
+    there = np.isfinite(shift[:, 0])
+    shift = np.where(np.isfinite(shift), shift, 0.0)
+    exact = np.exp(logs - shift) @ np.tile(half * weights, _PANELS)
+    got = np.exp(np.minimum(log_lines(rule.nodes) - shift, 0.0)) @ rule.weights
+    return bool(np.all(np.abs(got - exact)[there] <= tol * exact[there]))
+
+
+def _with_prior(
+    log_integrand: Callable[[np.ndarray], np.ndarray],
+    start: Callable[[np.ndarray], np.ndarray],
+    tol: float,
+    limit: int,
+    multiple: int,
+) -> Rule:
+    """The smallest rule for steps and for the prior."""
+
+    def both(nodes: np.ndarray) -> np.ndarray:
+        return np.concatenate([log_integrand(nodes), start(nodes)])
+
+    grading = grading_for(both, tol)
+    num = 64
+    while num <= limit:
+        rule = grading.rule(rounded_up(num, multiple))
+        if _integrates(rule, start, tol) and _integrates(rule, log_integrand, tol):
+            return rule
+        num = int(1.25 * num) + 1
+    raise Unaffordable(
+        f"the prior is so narrow that more than {limit} nodes are needed on an axis: engine "
+        '"adaptive" starts from any prior'
+    )
 
 
 def node_counts(

@@ -23,6 +23,8 @@ from ..._statespace.pairs import inputs_at, log_prior_points, log_transition_pai
 # from each of 32 states. Draws are spread over their cells, so that coarse ones serve.
 _PRIOR_CELLS = {1: 512, 2: 64, 3: 24, 4: 14}
 _STEP_CELLS = {1: 512, 2: 40}
+# Plans are the same for the same model.
+_SEED = 20_240_101
 # A state has left the box if no more of its next law than this lies on it.
 _LEFT = 1e-6
 
@@ -68,7 +70,11 @@ def _draw_cells(
     return np.minimum(index, log_values.shape[1] - 1), sums
 
 
-def _draw_prior(ssm: StateSpaceModel, num: int, rng: np.random.Generator) -> np.ndarray:
+def draw_prior(
+    ssm: StateSpaceModel, num: int, rng: np.random.Generator | None = None
+) -> Float[np.ndarray, "n d"]:
+    """States from the prior, to within cells of the box."""
+    rng = np.random.default_rng(_SEED) if rng is None else rng
     box, dim = ssm.state_box, ssm.dim
     cells = _PRIOR_CELLS.get(dim, 10)
     points = _cell_centers(box, tuple(range(dim)), cells)
@@ -88,12 +94,12 @@ def simulate_typical(
     ssm: StateSpaceModel, *, inputs: Inputs = None, num_chains: int = 32, num_steps: int = 20
 ) -> TypicalPaths:
     """Seeded paths of the model restricted to its box."""
-    rng = np.random.default_rng(20_240_101)
+    rng = np.random.default_rng(_SEED)
     box, groups = ssm.state_box, transition_groups(ssm)
     width = np.asarray(box.upper) - np.asarray(box.lower)
     cells = _STEP_CELLS.get(max(len(g) for g in groups), 12)
     targets = [_cell_centers(box, group, cells) for group in groups]
-    states, kept = [_draw_prior(ssm, num_chains, rng)], []
+    states, kept = [draw_prior(ssm, num_chains, rng)], []
     for t in range(1, num_steps):
         old, new = states[-1], np.empty_like(states[-1])
         mass = np.zeros(num_chains)

@@ -333,3 +333,35 @@ def test_what_is_not_offered_says_where_it_is():
     post = psd.run_filter(make("by hand"), YS)
     with pytest.raises(ValueError, match="observation_box"):
         _ = post.pit
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("eta", [1e3, 1e5])
+def test_narrow_priors_have_their_nodes(eta):
+    """Nodes were sized without the prior: log Z was off by 0.12, with code 0 and no warning."""
+    at, box = 0.123456, psd.Box(-1.0, 1.0)
+    weights, anchors = np.array([1.0, 0.8, 0.9]), np.array([[0.2, 0.3], [-0.3, -0.5], [0.6, -0.2]])
+    Q = psd.GaussianPSD(anchors, weights, [20.0, 6.0])
+    G = psd.GaussianPSD([[0.3, 0.1], [-0.5, 0.2]], [1.0, 0.4], [4.0, 0.5])
+    z, w = np.polynomial.legendre.leggauss(80)
+    u = at + 7 / np.sqrt(eta) * z
+    start = w * np.exp(-2 * eta * (u - at) ** 2)
+    start = start / start.sum()
+    gaps = 20.0 * (u[:, None, None] - anchors[:, 0]) ** 2, 6.0 * (z[:, None] - anchors[:, 1]) ** 2
+    roots = np.exp(-gaps[0] - gaps[1][None]) @ weights
+    seen = np.exp(-4 * (z[:, None] - [0.3, -0.5]) ** 2 - 0.5 * (0.1 - np.array([0.1, 0.2])) ** 2)
+    p = (start @ roots**2) * (seen @ [1.0, 0.4]) ** 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Q and G are no densities
+        prior = psd.GaussianPSD([[at]], [1.0], eta)
+        model = psd.learned(prior=prior, transition=Q, observation=G, box=box)
+        post = psd.run_filter(model, [[0.1]])
+    np.testing.assert_allclose(post.log_likelihood, np.log(w @ p), rtol=1e-8)
+    np.testing.assert_allclose(post.mean[0, 0], w @ (p * z) / (w @ p), rtol=1e-8)
+
+
+def test_a_prior_that_no_table_holds_is_named():
+    prior = psd.GaussianPSD([[0.1]], [1.0], 1e7)
+    one = psd.GaussianPSD([[0.0, 0.0]], [1.0], [1.0, 1.0])
+    with pytest.raises(ValueError, match="the prior is the narrowest"):
+        psd.learned(prior=prior, transition=one, observation=one, box=psd.Box(-1.0, 1.0))
