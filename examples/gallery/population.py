@@ -61,7 +61,7 @@ for t, y in enumerate(counts):
         weights = np.exp(logs)
         total += np.log(weights.mean())
         cloud = rng.choice(cloud, len(cloud), p=weights / weights.sum())
-print(f"log-likelihood {float(smooth.log_likelihood):.2f}, of 200 000 particles {total:.2f}")
+print(f"log-likelihood {float(smooth.log_likelihood):.2f}, of 200 000 particles {total:.1f}")
 
 # %%
 figure, ax = plt.subplots(figsize=(8, 3.8), layout="constrained")

@@ -28,6 +28,9 @@ from .table import Table, log_volume, tabulate
 from .triple import pair_values
 
 _FACTOR = 2.0
+# What double precision leaves in both: exponents of up to 700 have lost 1.6e-13 each, and a step is
+# a product of the prior or Q^, G^ and Q^ again.
+_ROUNDING = 1e-12
 # Dense points, beyond which Q^ is not tabulated; and log-ratios of a projective diameter.
 _MAX_POINTS, _MAX_RATIOS = 12_000, 6e8
 
@@ -105,7 +108,7 @@ def one_step_errors(model: GivenModel, series: Series, trace: Trace) -> Float[np
 
 def _gaps(dense: _Dense) -> Float[np.ndarray, " t"]:
     """Distances, and what the filter lacks to mass one, so that they hold for it scaled as well."""
-    gaps = np.abs(dense.filtered - dense.steps) @ dense.weights
+    gaps = np.abs(dense.filtered - dense.steps) @ dense.weights + _ROUNDING
     return gaps + np.abs(dense.filtered @ dense.weights - 1.0)
 
 
