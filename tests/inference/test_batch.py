@@ -65,7 +65,8 @@ def test_every_question_has_an_answer_with_an_axis_of_series(line, singles):
     assert gap(batch.interval(0.5)[1], single.interval(0.5)[1]) < 1e-10
     assert gap(batch.cdf([0.2]), single.cdf([0.2])) < 1e-10
     assert gap(batch.expect(jnp.sum), single.expect(jnp.sum)) < 1e-10
-    assert gap(batch.pit, single.pit) < 1e-10
+    # Grids of y are found for all laws at once, and are right to about this.
+    assert gap(batch.pit, single.pit) < 1e-9
     drawn = np.asarray(batch.sample(key=jax.random.key(0), num=3))
     assert drawn.shape == (4, 3, 14, 1)
     assert np.isfinite(drawn[1, :, :9]).all()

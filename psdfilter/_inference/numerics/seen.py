@@ -31,11 +31,28 @@ _DRAWS, _LOOK, _POINTS, _FINE = 256, 129, 1025, 8
 # A density ends where it has fallen to this share of its peak.
 _END = 1e-13
 _WIDENINGS, _MOST = 60, 2**17
+# Steps that find a place between two points to rounding.
+_NEWTON = 4
 # What the mass of a law of y may differ from one by: sensors that are probabilities of some values
 # and densities of others, as where y is censored, integrate to anything.
 _NO_DENSITY = 0.05
 # Draws of several coordinates of y: means to 1/128 of a standard deviation.
 _MANY, _SEED = 2**14, 0
+
+
+def _below_at(
+    points: Float[np.ndarray, " n"], masses: Float[np.ndarray, " n"], y: float
+) -> float:
+    """P(Y <= y) by the splines through points and masses, of which only one place is asked."""
+    if not points[0] < y < points[-1]:
+        return float(y >= points[-1])
+    places = np.arange(len(points))
+    curve, below = CubicSpline(places, points), CubicSpline(places, masses).antiderivative()
+    k = int(np.clip(np.searchsorted(points, y) - 1, 0, len(points) - 2))
+    place = k + (y - points[k]) / (points[k + 1] - points[k])
+    for _ in range(_NEWTON):
+        place = float(np.clip(place - (curve(place) - y) / curve(place, 1), k, k + 1))
+    return float(np.clip(below(place) / below(places[-1]), 0.0, 1.0))
 
 
 class ScalarLaws(AbstractObservedLaws):
@@ -97,17 +114,16 @@ class ScalarLaws(AbstractObservedLaws):
 
     def cdfs(self, x: Float[Array, "t p"]) -> Float[Array, "t p"]:
         """P(Y_t <= x_t)."""
-        points, below = self._below()
         at = np.asarray(x)[:, 0]
         if self.counts:
+            points, below = self._below()
             each = [
                 b[k - 1] if (k := np.searchsorted(p, v, side="right")) > 0 else 0.0
                 for p, b, v in zip(points, below, at, strict=True)
             ]
         else:
             each = [
-                np.interp(v, p, b, left=0.0, right=1.0)
-                for p, b, v in zip(points, below, at, strict=True)
+                _below_at(p, m, v) for p, m, v in zip(self.points, self.masses, at, strict=True)
             ]
         return jnp.asarray(np.array(each)[:, None])
 
