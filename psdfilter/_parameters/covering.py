@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from .._density.box import Box
 from .._statespace.boxes import box_along
-from .._statespace.functions import GaussianSampler, GaussianStart, keywords_of
+from .._statespace.functions import GaussianSampler, GaussianStart, Inputs, Row, keywords_of
 from .._statespace.hoisting import hoisted_function
 from .._statespace.model import StateSpaceModel
 from .._statespace.noise import as_noise
@@ -55,8 +55,20 @@ def _along_inputs(ssm: StateSpaceModel, settings: Settings) -> StateSpaceModel:
     noise, box = as_noise("Q", form.Q, ssm.dim, singular=True), ssm.state_box
     for part in settings.parts(ssm.num_observed):
         move = hoisted_function(form.f, form.m0, t=1, inputs=part.row(0))
-        box = box_along(box, start, GaussianSampler(move, noise), part.steps, part.rows)
+        rows = without_feedback(part.rows)
+        box = box_along(box, start, GaussianSampler(move, noise), part.steps, rows)
     return eqx.tree_at(lambda s: s.state_box, ssm, box)
+
+
+def without_feedback(rows: Inputs) -> Inputs:
+    """Rows in which nothing was seen before: simulated states have not caused what was seen.
+
+    A state that is low on its own and is then given a large return of the data would be thrown far
+    away by its leverage.
+    """
+    if isinstance(rows, Row) and rows.last_y is not None:
+        return rows._replace(last_y=jnp.zeros_like(jnp.asarray(rows.last_y)))
+    return rows
 
 
 def _whole(ssm: StateSpaceModel) -> StateSpaceModel:

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 _RTOL = 1e-5
 # Armijo's rule: share of the decrease that the slope promises.
 _DECREASE = 0.1
-# A step that leaves what the plan serves is not shortened below this: a new plan may lead further.
+# A step to where values mean nothing is not shortened below this: a new plan may lead further.
 _SHORTEST = 1 / 16
 # At an optimum rounding lets no step through.
 _MAX_REFUSED = 10
@@ -63,30 +63,44 @@ def evaluated(objective: Function, free: Float[np.ndarray, " p"]) -> Point:
     return Point(np.asarray(free), float(value), np.asarray(gradient))
 
 
+class Verdict(NamedTuple):
+    """Whether a search may go on from a point, and whether values there mean anything at all."""
+
+    goes_on: bool
+    trusted: bool
+
+
 class Descent(NamedTuple):
-    """Where a search ended, after how many steps, and whether it came to rest."""
+    """Where a search ended, after how many steps, whether it came to rest, and what it has learned.
+
+    `inverse` is that of the Hessian, as far as it is known: the next search may begin with it.
+    """
 
     free: Float[np.ndarray, " p"]
     taken: int
     rested: bool
+    inverse: Float[np.ndarray, "p p"] | None
 
 
 def descend(
     objective: Function,
     free: Float[np.ndarray, " p"],
     max_steps: int,
-    goes_on: Callable[[Point], bool],
+    judge: Callable[[Point], Verdict],
+    known: Float[np.ndarray, "p p"] | None = None,
 ) -> Descent:
-    """BFGS with backtracking, until it rests, or a step leaves where `goes_on` is true.
+    """BFGS with backtracking, until it rests or is told not to go on from where it is.
 
-    Values are not to be trusted beyond: such a step is halved before it is taken. Every evaluation
-    is a step, whether it is taken or not.
+    A step to where values are not to be trusted is halved before it is taken. Every evaluation is
+    a step, whether it is taken or not.
     """
-    here, inverse = evaluated(objective, free), np.eye(len(free))
-    direction, length, taken, refused = _bounded(-here.gradient), 1.0, 0, 0
-    left = False
+    here, inverse = evaluated(objective, free), np.eye(len(free)) if known is None else known
+    direction = -inverse @ here.gradient
+    if known is None or float(here.gradient @ direction) >= 0:
+        inverse, direction = np.eye(len(free)), _bounded(-here.gradient)
+    length, taken, refused = 1.0, 0, 0
     if not here.is_finite:
-        return Descent(here.free, 0, False)
+        return Descent(here.free, 0, False, None)
     while taken < max_steps:
         trial = evaluated(objective, here.free + length * direction)
         taken += 1
@@ -94,19 +108,19 @@ def descend(
         if not (trial.is_finite and trial.value <= here.value + _DECREASE * promised):
             length, refused = 0.5 * length, refused + 1
             if refused >= _MAX_REFUSED:
-                return Descent(here.free, taken, True)
+                return Descent(here.free, taken, True, inverse)
             continue
-        goes = goes_on(trial)
-        if not goes and length > _SHORTEST:
-            length, left = 0.5 * length, True
+        verdict = judge(trial)
+        if not verdict.trusted and length > _SHORTEST:
+            length = 0.5 * length
             continue
         rested = _is_small(here, trial)
         inverse = _updated(inverse, trial.free - here.free, trial.gradient - here.gradient)
         here, length, refused = trial, 1.0, 0
         direction = -inverse @ here.gradient
-        if rested or left or not goes:
-            return Descent(here.free, taken, rested and not left)
-    return Descent(here.free, taken, False)
+        if rested or not verdict.goes_on:
+            return Descent(here.free, taken, rested, inverse)
+    return Descent(here.free, taken, False, inverse)
 
 
 def _bounded(step: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:

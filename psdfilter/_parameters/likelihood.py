@@ -82,7 +82,7 @@ class Likelihood(eqx.Module):
         value, check = self.value_and_check(theta)
         if not is_traced((value, check)):
             self._warn(check)
-        return jnp.where(self._is_of_use(check), value, -jnp.inf)
+        return jnp.where(self.is_of_use(check), value, -jnp.inf)
 
     # `jax.jit(likelihood)` has to hash it, and arrays cannot be.
     def __hash__(self) -> int:
@@ -110,7 +110,8 @@ class Likelihood(eqx.Module):
         limit = slack * self.tol
         return (check.observation_error <= limit) & self._keeps_its_mass(check, limit)
 
-    def _is_of_use(self, check: PlanCheck) -> Array:
+    def is_of_use(self, check: PlanCheck) -> Array:
+        """Whether values mean anything where a check was made."""
         limit = max(2 * self.tol, _MAX_MEAN_ERROR)
         # What no plan of this tolerance resolves is no reason to leave a theta.
         observations = check.mean_observation_error <= limit + 2 * self.unresolved

@@ -12,7 +12,7 @@ from .._checks import Numbers
 from .._inference.sizing.plan import Unaffordable
 from .._learning.progress import Bar
 from .core import Core
-from .descent import Point, descend, evaluated, hessian_at
+from .descent import Descent, Point, Verdict, descend, evaluated, hessian_at
 from .likelihood import Likelihood
 from .pooling import PooledCore
 from .theta import Coordinates, Theta
@@ -68,32 +68,40 @@ def maximize(
         return Objective(likelihood.core, coordinates, log_prior, count)
 
     likelihood, free = start, coordinates.to_free(start.theta)
-    steps, plans, found = 0, 0, False
-    while not found and steps < max_steps and plans < max_plans:
+    steps, plans, found, known = 0, 1, False, None
+    while not found and steps < max_steps and plans <= max_plans:
         objective = objective_on(likelihood)
-        free, taken, rested = _quasi_newton(likelihood, objective, free, max_steps - steps, bar)
-        likelihood, free, moved = _replanned(likelihood, coordinates, free)
-        steps, plans, found = steps + taken, plans + 1, rested and not moved
+        ran = _quasi_newton(likelihood, objective, free, max_steps - steps, known, bar)
+        likelihood, free, moved = _replanned(likelihood, coordinates, jnp.asarray(ran.free))
+        # What was learned of the curvature is as good on the next plan.
+        steps, plans, known = steps + ran.taken, plans + moved, ran.inverse
+        found = (ran.rested or ran.taken == 0) and not moved
     objective = objective_on(likelihood)
     free, hessian, settled = _newton(objective, free)
     return Search(likelihood, objective, free, hessian, settled, steps, plans)
 
 
 def _quasi_newton(
-    likelihood: Likelihood, objective: Objective, free: Array, max_steps: int, bar: Bar
-) -> tuple[Array, int, bool]:
-    """(z, steps, rested): stops early where the plan no longer serves."""
+    likelihood: Likelihood,
+    objective: Objective,
+    free: Array,
+    max_steps: int,
+    known: Float[np.ndarray, "p p"] | None,
+    bar: Bar,
+) -> Descent:
+    """Stops early where the plan no longer serves."""
 
-    def goes_on(here: Point) -> bool:
+    def judge(here: Point) -> Verdict:
         bar.describe(f"log-likelihood {-here.value * objective.count:.6g}")
         bar.advance(1 / max_steps)
         # Asked of the program that has made the plan, which is compiled already.
         theta = objective.coordinates.to_theta(jnp.asarray(here.free))
-        has_plan = likelihood.core.frozen.has_plan
-        return not has_plan or bool(likelihood.serves(likelihood.value_and_check(theta)[1]))
+        if not likelihood.core.frozen.has_plan:
+            return Verdict(True, True)
+        check = likelihood.value_and_check(theta)[1]
+        return Verdict(bool(likelihood.serves(check)), bool(likelihood.is_of_use(check)))
 
-    found = descend(objective, np.asarray(free), max_steps, goes_on)
-    return jnp.asarray(found.free), found.taken, found.rested
+    return descend(objective, np.asarray(free), max_steps, judge, known)
 
 
 def _replanned(

@@ -6,7 +6,10 @@ import pytest
 from scipy import stats
 
 import psdfilter as psd
+from psdfilter._inference.series import asked_by
 from psdfilter._models.risk import _coverage, _independence
+from psdfilter._parameters.covering import along_inputs
+from psdfilter._parameters.settings import Settings, as_list
 
 RNG = np.random.default_rng(5)
 Y = np.array([0.5, -1.0, 0.3, 2.0, -0.7, 0.1])
@@ -115,3 +118,18 @@ def test_what_cannot_be_tested_is_named():
     two = psd.linear_gaussian(0.9, 0.1, [[1.0], [1.0]], [0.1, 0.1], 0.0, 1.0)
     with pytest.raises(ValueError, match="must be of scalar returns, got 2 columns"):
         psd.models.backtest(psd.run_filter(psd.learn(two), jnp.zeros((3, 2))))
+
+
+def test_leverage_is_planned_without_the_returns_of_the_data():
+    """States that were simulated have not caused them: the box reached to 1e95."""
+    family = psd.models.StochasticVolatility(errors="student", leverage=True)
+    mu, phi, rho, sigma, nu = -0.525, 0.968, -0.943, 0.229, 5.86
+    ssm = family.build({"mu": mu, "phi": phi, "rho": rho, "sigma": sigma, "nu": nu})
+    rng, x, ys = np.random.default_rng(3), mu, []
+    for _ in range(500):
+        e = rng.standard_t(nu) * np.sqrt((nu - 2) / nu)
+        ys.append(np.exp(x / 2) * e)
+        x = mu + phi * (x - mu) + sigma * (rho * e + np.sqrt(1 - rho**2) * rng.normal())
+    given = {"first": "observe", "inputs": None, "times": None}
+    (planned,) = along_inputs([ssm], Settings(as_list(np.array(ys)), given, asked_by(ssm)))
+    assert float(planned.state_box.half_width[0]) < 2 * float(ssm.state_box.half_width[0])

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from psdfilter._parameters.descent import descend, evaluated, hessian_at
+from psdfilter._parameters.descent import Verdict, descend, evaluated, hessian_at
 
 
 class Valley(eqx.Module):
@@ -28,17 +28,19 @@ class Wall(eqx.Module):
         return jnp.sum(free - jnp.log(free)) * 3.0
 
 
+def always(_):
+    return Verdict(True, True)
+
+
 @pytest.mark.parametrize(("middle", "width"), [(0.3, 1.0), (-2.0, 0.05)])
 def test_the_bottom_of_a_valley(middle, width):
-    found = descend(
-        Valley(middle, width), np.array([-1.2, 1.0, middle + width]), 400, lambda _: True
-    )
+    found = descend(Valley(middle, width), np.array([-1.2, 1.0, middle + width]), 400, always)
     assert found.rested
     np.testing.assert_allclose(found.free, [1.0, 1.0, middle], atol=2e-3)
 
 
 def test_steps_out_of_the_domain_are_taken_back():
-    found = descend(Wall(), np.array([6.0]), 100, lambda _: True)
+    found = descend(Wall(), np.array([6.0]), 100, always)
     assert found.rested
     np.testing.assert_allclose(found.free, 1.0, atol=1e-2)
 
@@ -46,13 +48,26 @@ def test_steps_out_of_the_domain_are_taken_back():
 def test_a_search_stops_where_it_is_told_to_and_after_its_steps():
     start = np.array([-1.2, 1.0, 0.0])
     valley = Valley(0.0, 1.0)
-    stopped = descend(valley, start, 400, lambda here: here.value > 5.0)
-    assert not stopped.rested
-    # The step that would have left is shortened: the end is inside, and closer to the wall.
-    assert 5.0 < evaluated(valley, stopped.free).value < evaluated(valley, start).value
-    assert descend(Valley(0.0, 1.0), start, 3, lambda _: True)[1:] == (3, False)
-    nowhere = descend(Wall(), np.array([-1.0]), 9, lambda _: True)
-    assert nowhere[1:] == (0, False)
+    first = evaluated(valley, start).value
+    left = descend(valley, start, 400, lambda here: Verdict(here.value > 5.0, True))
+    assert not left.rested
+    assert evaluated(valley, left.free).value <= 5.0
+    # A step to where nothing is to be trusted is shortened: the end is inside.
+    inside = descend(valley, start, 4, lambda here: Verdict(True, here.value > 4.0))
+    assert 4.0 < evaluated(valley, inside.free).value < first
+    assert descend(Valley(0.0, 1.0), start, 3, always)[1:3] == (3, False)
+    nowhere = descend(Wall(), np.array([-1.0]), 9, always)
+    assert nowhere[1:3] == (0, False)
+
+
+def test_a_search_goes_on_with_what_it_knows():
+    valley, start = Valley(0.3, 1.0), np.array([-1.2, 1.0, 0.0])
+    whole = descend(valley, start, 400, always)
+    half = descend(valley, start, whole.taken // 2, always)
+    rest = descend(valley, half.free, 400, always, half.inverse)
+    assert rest.rested
+    np.testing.assert_allclose(rest.free, [1.0, 1.0, 0.3], atol=2e-3)
+    assert half.taken + rest.taken <= whole.taken + 5
 
 
 @pytest.mark.parametrize("width", [1e-4, 1.0, 1e4])

@@ -40,9 +40,7 @@ _NO_DENSITY = 0.05
 _MANY, _SEED = 2**14, 0
 
 
-def _below_at(
-    points: Float[np.ndarray, " n"], masses: Float[np.ndarray, " n"], y: float
-) -> float:
+def _below_at(points: Float[np.ndarray, " n"], masses: Float[np.ndarray, " n"], y: float) -> float:
     """P(Y <= y) by the splines through points and masses, of which only one place is asked."""
     if not points[0] < y < points[-1]:
         return float(y >= points[-1])
