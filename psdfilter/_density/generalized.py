@@ -27,7 +27,7 @@ from .psd import AbstractFactored, finite_squares, weights_root
 
 # An exponent of this size has lost two of sixteen digits.
 _FAR = 100.0
-Canonical = TypeVar("Canonical", "GeneralizedGaussianPSD", "PairwiseGaussianPSD")
+Canonical = TypeVar("Canonical", bound="AbstractCanonical")
 
 
 class AbstractCanonical(AbstractFactored):
