@@ -262,8 +262,8 @@ def _listed(inputs: list[Any], num: int) -> Inputs:
     """A list of numbers, or of as many rows, as an array; else a pytree like any other."""
     if not inputs or any(isinstance(part, dict) for part in inputs):
         return inputs
-    shape = jnp.shape(inputs[0])
-    if any(jnp.shape(part) != shape for part in inputs) or (shape and len(inputs) != num):
+    shape = np.shape(inputs[0])
+    if any(np.shape(part) != shape for part in inputs) or (shape and len(inputs) != num):
         return inputs
     if shape[:1] == (num,) and num > 1 and not isinstance(inputs[0], list):
         raise ValueError(
