@@ -27,7 +27,6 @@ from .psd import AbstractFactored, finite_squares, weights_root
 
 # An exponent of this size has lost two of sixteen digits.
 _FAR = 100.0
-Canonical = TypeVar("Canonical", bound="AbstractCanonical")
 
 
 class AbstractCanonical(AbstractFactored):
@@ -66,6 +65,9 @@ class AbstractCanonical(AbstractFactored):
             ),
             Demand.of(name, _results.BAD_LOG_SCALE, all_finite(self.log_scale)),
         ]
+
+
+Canonical = TypeVar("Canonical", bound=AbstractCanonical)
 
 
 class GeneralizedGaussianPSD(AbstractCanonical):
