@@ -22,6 +22,7 @@ from ..nodes.model import NodesModel
 from ..numerics.compiled import remembered
 from ..report import Report
 from ..series import Series, is_partly
+from ..sizing.plan import Unaffordable
 from ..trace import Observation, Trace, held_to
 from .known import known_width
 from .trace import AdaptivePlan
@@ -96,27 +97,30 @@ class AbstractAdaptive(AbstractModel):
         return remembered(self, NodesModel, make)
 
     def batched(self) -> NodesModel | None:
-        """The model on a fixed plan, if its functions can be traced.
+        """The model on a fixed plan, if its functions can be traced and there is one.
 
         With a tenth of the tolerance: a plan is sized by typical data, and among thousands of
         series many have a step or two that are not.
         """
         return None if self.ssm.vectorized else self._on_a_plan(10, 1.0)
 
-    def finer(self) -> NodesModel:
+    def finer(self) -> NodesModel | None:
         """The same on a finer plan, on a wider box if nobody gave one: for what is not typical."""
         return self._on_a_plan(100, 1.5)
 
-    def _on_a_plan(self, share: int, width: float) -> NodesModel:
+    def _on_a_plan(self, share: int, width: float) -> NodesModel | None:
         ssm, tol = self.ssm, max(self.report.tol / share, LEAST_TOL)
         if ssm.structure is not None and not ssm.structure.boxed and width != 1:
             box = ssm.state_box
             wider = Box(box.center - width * box.half_width, box.center + width * box.half_width)
             ssm = eqx.tree_at(lambda m: m.state_box, ssm, wider)
 
-        def make() -> NodesModel:
+        def make() -> NodesModel | None:
             with jax.ensure_compile_time_eval():
-                return Nodes().learn(Task(ssm, tol, reason="many series side by side"))
+                try:
+                    return Nodes().learn(Task(ssm, tol, reason="many series side by side"))
+                except Unaffordable:  # as for a state that is known at the start
+                    return None
 
         return remembered(self, ("batched", share), make)
 

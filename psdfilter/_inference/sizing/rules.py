@@ -120,8 +120,9 @@ def _with_prior(
             return rule
         num = int(1.25 * num) + 1
     raise Unaffordable(
-        f"the prior is so narrow that more than {limit} nodes are needed on an axis: engine "
-        '"adaptive" starts from any prior'
+        f"the prior is so narrow that a fixed plan, which serves traced series, needs more than "
+        f"{limit} nodes on an axis: widen the prior, or filter series one by one with engine "
+        '"adaptive", outside of jit and vmap'
     )
 
 

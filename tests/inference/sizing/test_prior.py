@@ -52,3 +52,21 @@ def test_so_do_series_that_are_traced():
 def test_a_prior_that_no_plan_resolves_is_refused_by_its_cause():
     with pytest.raises(ValueError, match="the prior"):
         psd.learn(model(1e-5), 1e-3, engine="nodes")
+
+
+@pytest.mark.long
+def test_batches_that_no_plan_serves_are_filtered_one_by_one():
+    """A state that is nearly known at the start; a textbook filter is the truth."""
+    ssm = psd.additive_gaussian(lambda x: 0.9 * x, lambda x: x, 0.1, 0.2, 0.3, 1e-6)
+    batch = [np.array([0.4, -0.2, 0.5]), np.array([0.1, 0.3])]
+    learned = psd.learn(ssm, 1e-4)
+    post = psd.run_filter(learned, batch)
+    for i, ys in enumerate(batch):
+        m, P, total = 0.3, 1e-6, 0.0
+        for y in ys:
+            m, P = 0.9 * m, 0.81 * P + 0.1
+            total += norm.logpdf(y, m, np.sqrt(P + 0.2))
+            m, P = m + P / (P + 0.2) * (y - m), P * 0.2 / (P + 0.2)
+        np.testing.assert_allclose(post.log_likelihood[i], total, atol=1e-4)
+    with pytest.raises(ValueError, match="the prior is so narrow"):
+        jax.jit(lambda ys: psd.run_filter(learned, ys).mean)(jnp.zeros((2, 1)))
