@@ -127,11 +127,8 @@ def along(
     `only_far`: leave the origin where it is unless the values are far from it.
     """
     rest = tuple(a for a in range(f.dim) if a not in axes)
-    shift = (
-        jnp.zeros(f.dim)
-        .at[np.asarray(axes, dtype=int)]
-        .set(values - f.origin[np.asarray(axes, dtype=int)])
-    )
+    y = np.asarray(axes, dtype=int)
+    shift = jnp.zeros(f.dim).at[y].set(values - f.origin[y])
     shift = jax.lax.stop_gradient(shift)
     matrix = jax.lax.stop_gradient(jnp.mean(f.precision.reshape(-1, f.dim, f.dim), axis=0))
     if only_far:

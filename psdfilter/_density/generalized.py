@@ -236,7 +236,7 @@ def middle_of(points: Float[Array, "n d"], precision: Float[Array, "k d d"]) -> 
 
 
 def is_far(shift: Float[Array, " d"], precision: Float[Array, "*c d d"]) -> Bool[Array, ""]:
-    """Whether so far from its origin a component loses digits: s'Ps of them, in powers of ten."""
+    """Whether exponents so far from the origin, of size s'Ps, lose more than two digits."""
     return jnp.max(jnp.einsum("d,...de,e->...", shift, precision, shift)) > _FAR
 
 
