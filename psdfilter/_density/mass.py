@@ -55,13 +55,21 @@ def closed_integral(f: Model, box: Box | None) -> tuple[tuple[Array, Array], Arr
 
 def estimated_integral(f: Model, domain: Box | None) -> tuple[tuple[Array, Array], Array]:
     """(z, s) with int f = z exp(s), and the estimate of its relative error."""
-    scattered = isinstance(f, GaussianPSD) and not isinstance(f.anchors, TensorGrid)
     return settle(
         lambda: closed_integral(f, domain),
         lambda plan: squares.scaled_integral(f, plan),  # pyright: ignore[reportArgumentType]
         lambda: squares.plan_for_integral(f, domain),
-        costly=scattered and f.order**2 > COSTLY,
+        costly=num_pairs(f) > COSTLY,
     )
+
+
+def num_pairs(f: Model) -> int:
+    """Products of pairs of kernels in an integral of f: on a grid those of its axes."""
+    if not isinstance(f, GaussianPSD):
+        return 0
+    if isinstance(f.anchors, TensorGrid):
+        return max(len(axis) for axis in f.anchors.axes) ** 2
+    return f.order**2
 
 
 def uncoupled(f: GeneralizedGaussianPSD | PairwiseGaussianPSD, domain: Box | None) -> Box | None:

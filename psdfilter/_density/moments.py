@@ -5,22 +5,33 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optimistix as optx
 from jaxtyping import Array, Float
 
-from .._checks import Numbers, as_axes, as_count, as_floats, check_values, verified
+from .._checks import Numbers, as_axes, as_count, as_floats, check_values, is_traced, verified
 from . import block_calculus, canonical, diagonal, squares
 from .anchors import TensorGrid, expand
 from .blocks import GaussianBlocks, block_moments
 from .box import Box
 from .conversions import PSDModel, with_precisions
-from .mass import BoxLike, as_model, closed_integral, optional_box, positive_mass, verified_model
+from .mass import (
+    BoxLike,
+    as_model,
+    closed_integral,
+    num_pairs,
+    optional_box,
+    positive_mass,
+    verified_model,
+)
 from .operations import Model, integrate_out
 from .pairs import joint_matrices, pair_integrals, quadratic_form
 from .psd import GaussianPSD
-from .rounding import relative_error, require_digits, settle
+from .rounding import COSTLY, relative_error, require_digits, settle
 from .support import effective_box
 
+# Halvings to the last digit, and mass that nodes may miss.
+_HALVINGS, _WHOLE = 54, 1e-9
 _NO_MASS = "f must have positive mass on the box (on R^d a finite mass as well) to have moments"
 
 
@@ -39,6 +50,7 @@ def moments(f: Model, box: BoxLike | None = None) -> tuple[Float[Array, " d"], F
         lambda: _closed_moments(f, domain),
         lambda plan: squares.moments(f, plan),  # pyright: ignore[reportArgumentType]
         lambda: squares.plan_for_integral(f, domain),
+        costly=num_pairs(f) > COSTLY,
     )
     # No mass at all is an error of its own.
     nothing = (error == jnp.inf) & (mass == 0)
@@ -177,6 +189,31 @@ def cdf(f: Model, axis: int, t: Numbers, box: BoxLike | None = None) -> Float[Ar
     return values.reshape(points.shape)
 
 
+def _by_series(
+    line: PSDModel, interval: Box | None, q: Float[Array, " n"], log_mass: Array
+) -> Array | None:
+    """Quantiles from Legendre series; None if few are asked for, or numbers are not known yet.
+
+    Every halving of an interval takes all pairs of a closed form, and the terms of one series.
+    """
+    if is_traced((line, interval, q)) or num_pairs(line) * q.size < COSTLY:
+        return None
+    plan = squares.plan_for_integral(line, interval)
+    if plan is None:
+        return None
+    below = squares.series_below(line, plan, log_mass)  # pyright: ignore[reportArgumentType]
+    # Nodes that do not see the whole mass do not serve.
+    if not abs(float(below(np.ones(1))[0]) - 1) < _WHOLE:
+        return None
+    levels, low, high = np.asarray(q), np.full(q.shape, -1.0), np.ones(q.shape)
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        short = below(middle) < levels
+        low, high = np.where(short, middle, low), np.where(short, high, middle)
+    room = plan.room
+    return room.center[0] + room.half_width[0] * jnp.asarray(0.5 * (low + high))
+
+
 @eqx.filter_jit
 def _quantile(
     line: PSDModel, q: Float[Array, " n"], interval: Box | None, log_mass: Array, num_nodes: int
@@ -223,7 +260,9 @@ def quantile(f: Model, axis: int, q: Numbers, box: BoxLike | None = None) -> Flo
     levels = check_values(levels, (levels >= 0) & (levels <= 1), f"q must lie in [0, 1], got {q}")
     log_mass = positive_mass(line, interval)
     flat = levels.ravel()
-    inner = _on_line(line, interval, lambda num: _quantile(line, flat, interval, log_mass, num))
+    inner = _by_series(line, interval, flat, log_mass)
+    if inner is None:
+        inner = _on_line(line, interval, lambda num: _quantile(line, flat, interval, log_mass, num))
     inner = inner.reshape(levels.shape)
     low, high = (-jnp.inf, jnp.inf) if interval is None else (interval.lower[0], interval.upper[0])
     return jnp.where(levels == 0, low, jnp.where(levels == 1, high, inner))

@@ -9,18 +9,26 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._checks import as_count, as_key, check_values, is_concrete, verified
+from .._checks import as_count, as_key, check_values, is_concrete, is_traced, verified
 from .._gaussian.integrals import scaled_interval_mass
 from .anchors import expand
 from .block_sampling import sample_blocks
 from .blocks import GaussianBlocks
 from .box import Box
 from .generalized import GeneralizedGaussianPSD, PairwiseGaussianPSD
-from .mass import BoxLike, as_model, closed_integral, optional_box, positive_mass, scaled_integral
+from .mass import (
+    BoxLike,
+    as_model,
+    closed_integral,
+    num_pairs,
+    optional_box,
+    positive_mass,
+    scaled_integral,
+)
 from .moments import quantile
 from .operations import Model
 from .psd import GaussianPSD
-from .rounding import LIMIT, require_digits
+from .rounding import COSTLY, LIMIT, require_digits
 from .signed_terms import draw_terms, signed_terms
 from .support import effective_box
 
@@ -78,8 +86,10 @@ def _sample_box(
         domain.lower, mass > 0, "f must have positive mass on the box, got zero: nothing to draw"
     )
     _, error = closed_integral(f, domain)
-    if f.dim == 1 and is_concrete(error) and float(error) > LIMIT:
-        # Draws go by signed sums; a quantile knows the nodes that do not cancel.
+    lost = is_concrete(error) and float(error) > LIMIT
+    dear = not is_traced(f) and num_pairs(f) * num > COSTLY
+    if f.dim == 1 and (lost or (dear and method == "cdf")):
+        # Draws go by signed sums of all pairs; a quantile knows nodes, which do not cancel.
         return quantile(f, 0, jax.random.uniform(key, (num, 1)), domain)
     lower = require_digits(lower, error, _WHAT)
     room = effective_box(f, eqx.tree_at(lambda b: b.lower, domain, lower))

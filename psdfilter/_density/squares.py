@@ -9,6 +9,7 @@ as many as there are anchors. Every function also gives an estimate of its relat
 sum of absolute values in each L'k.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -16,11 +17,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from numpy.polynomial import legendre
 
 from .._checks import is_traced
 from .._gaussian.kernel import gram, squared_distances
 from .._gaussian.linalg import shrink_factor
-from .._gaussian.quadrature import gauss_legendre
+from .._gaussian.quadrature import gauss_legendre, legendre_rule, num_panels
 from .anchors import TensorGrid, expand, num_points, shifted_feature_product
 from .box import Box
 from .diagonal import keep_axes, split_grid
@@ -164,6 +166,31 @@ def mass_below(
     values, _, scales = jax.vmap(lambda z: _value_and_bound(f, z))(nodes)
     peak = _finite_peak(scales)
     return jnp.sum(weights * values * jnp.exp(scales - peak)), peak
+
+
+def series_below(
+    f: Squares, plan: Plan, log_mass: Array
+) -> Callable[[Float[np.ndarray, " n"]], Float[np.ndarray, " n"]]:
+    """int_{-1}^s f over the whole mass, on a line: the integrals of Legendre series of panels.
+
+    The nodes of the plan are enough for the integral of f, of which n nodes see 2 n coefficients:
+    twice as many give all of them.
+    """
+    num = num_panels(2 * plan.counts[0])
+    values = values_at_nodes(f, _doubled(plan))
+    masses = np.exp(np.asarray(values.log_masses) - float(log_mass)).reshape(num, -1)
+    each = masses.shape[1]
+    table = legendre.legvander(legendre_rule(each)[0], each - 1)
+    inside = legendre.legint((np.arange(each) + 0.5) * (masses @ table), lbnd=-1, axis=1)
+    before = np.concatenate([[0.0], np.cumsum(masses.sum(axis=1))[:-1]])
+
+    def below(s: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        place = 0.5 * (s + 1) * num
+        panel = np.clip(place.astype(int), 0, num - 1)
+        part = legendre.legval(2 * (place - panel) - 1, inside[panel].T, tensor=False)
+        return before[panel] + part
+
+    return below
 
 
 def plan_for_axes(

@@ -22,10 +22,15 @@ def legendre_rule(num: int) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, 
 _PANEL = 64
 
 
+def num_panels(num: int) -> int:
+    """Panels of the rule of one axis."""
+    return -(-num // _PANEL)
+
+
 @lru_cache(maxsize=64)
 def _unit_rule(num: int) -> tuple[np.ndarray, np.ndarray]:
     """At least `num` nodes on (-1, 1) and their weights, in panels of at most 64 nodes."""
-    panels = -(-num // _PANEL)
+    panels = num_panels(num)
     nodes, weights = np.polynomial.legendre.leggauss(-(-num // panels))
     centers = (2 * np.arange(panels) + 1) / panels - 1
     return (centers[:, None] + nodes[None, :] / panels).ravel(), np.tile(weights / panels, panels)

@@ -101,6 +101,8 @@ def test_one_observation_at_a_time_is_the_whole_series(name):
     # Nodes that are chosen at every step are others in a scan: equal to the tolerance, far below.
     adaptive = model.engine == "adaptive"
     close = 0.01 * CASES[name].tol if adaptive else 1e-9
+    if model.engine == "free":
+        close = 1e-8  # a fit of a free shape ends where its gradient is small, not zero
     gap = abs(float(state.log_likelihood - post.log_likelihood))
     assert gap <= (close if adaptive else 1e-10 * (1 + abs(float(post.log_likelihood))))
     mean, covariance = state.moments(model)

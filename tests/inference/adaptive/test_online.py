@@ -60,8 +60,8 @@ def online(model, times, ys, state=None, at=0):
 def assert_same(model, state, post):
     np.testing.assert_allclose(state.log_likelihood, post.log_likelihood, rtol=1e-10, atol=1e-10)
     mean, covariance = state.moments(model)
-    np.testing.assert_allclose(mean, post.mean[-1], rtol=1e-10, atol=1e-10)
-    np.testing.assert_allclose(covariance, post.covariance[-1], rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(mean, post.mean[-1], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(covariance, post.covariance[-1], rtol=1e-9, atol=1e-9)
     points = (mean + np.linspace(-3, 3, 7) * np.sqrt(covariance[0, 0]))[:, None]
     # Lattices drop nodes of 1e-4 of a step's error: where one starts decides which.
     np.testing.assert_allclose(
