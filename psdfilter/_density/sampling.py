@@ -85,11 +85,13 @@ def _sample_box(
     lower = check_values(
         domain.lower, mass > 0, "f must have positive mass on the box, got zero: nothing to draw"
     )
+    dear = not is_traced((f, key)) and num_pairs(f) * num > COSTLY
+    if f.dim == 1 and dear and method == "cdf":
+        # Draws go by signed sums of all pairs; many quantiles by a series.
+        return quantile(f, 0, jax.random.uniform(key, (num, 1)), domain)
     _, error = closed_integral(f, domain)
-    lost = is_concrete(error) and float(error) > LIMIT
-    dear = not is_traced(f) and num_pairs(f) * num > COSTLY
-    if f.dim == 1 and (lost or (dear and method == "cdf")):
-        # Draws go by signed sums of all pairs; a quantile knows nodes, which do not cancel.
+    if f.dim == 1 and is_concrete(error) and float(error) > LIMIT:
+        # A quantile knows the nodes that do not cancel.
         return quantile(f, 0, jax.random.uniform(key, (num, 1)), domain)
     lower = require_digits(lower, error, _WHAT)
     room = effective_box(f, eqx.tree_at(lambda b: b.lower, domain, lower))
