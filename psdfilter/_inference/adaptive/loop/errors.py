@@ -12,9 +12,9 @@ from .records import AXES, ENOUGH, Active
 # rule, which does not even resolve what is smooth, tells nothing. Nobody knows of likelihoods and
 # transitions that are given by their values.
 _SMOOTH, _UNKNOWN, _ROUGH = 0, 1, 2
-# Least share of the difference that counts as error, for each of these: on lattices as wide as two
-# thirds of a law, smooth ones err by up to .036 of it.
-_LEAST = (0.03, 0.03, 1 / 3)
+# Least share of the difference that counts as error, for the last two of these. What is smooth has
+# a share of its own, which falls with the difference itself: `_share`.
+_LEAST = (0.0, 0.03, 1 / 3)
 # Lines of nodes that are taken together where sums along an axis are compared: over all of the
 # plane two rules may agree by chance, and single lines err by more than the sum over them.
 _STRIP = 8
@@ -105,13 +105,17 @@ def _share(fine, coarse, kind):  # pragma: no cover - compiled
     """What the finest rule errs by, over the difference to the next: `rules.embedded_error`.
 
     Errors of rules for what is analytic near the line fall as exp(-a / h): each halving squares
-    their ratio.
+    their ratio, and the error itself. For Gaussians they fall as exp(-b / h^2), and a halving takes
+    the error to its fourth power. The ratio may be small by chance, the difference itself is not:
+    at least its third power counts, which is between the two.
     """
     rho = fine / coarse if fine < coarse else 1.0
+    least = _LEAST[kind]
     if kind == _SMOOTH:
         rho *= rho
+        least = min(fine * fine, 1.0)
     ratio = rho / (1 - rho) if rho < 0.5 else 1.0
-    return max(ratio, _LEAST[kind])
+    return max(ratio, least)
 
 
 @inner

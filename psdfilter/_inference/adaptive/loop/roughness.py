@@ -43,6 +43,20 @@ def near_kinks(values: Float[Values, "n ..."]) -> Float[Values, "n ..."]:
     return xp.where(smooth, 0.0, 1.0)
 
 
+def is_bent(
+    values: Float[np.ndarray, "n ..."],
+) -> tuple[Bool[np.ndarray, "n ..."], Bool[np.ndarray, "n ..."]]:
+    """Along the first axis: where fourth differences are known, and where they show a kink.
+
+    Unlike `near_kinks`, values that are no numbers tell nothing of those beside them.
+    """
+    near, far = _fourth(values, 1), _fourth(values, 2)
+    known = np.isfinite(near) & np.isfinite(far)
+    known[:4] = known[-4:] = False
+    near, far = (_largest(np.where(known, part, 0.0)) for part in (near, far))
+    return known, known & (near > _SMOOTH * far) & (near >= _SMALL)
+
+
 def _namespace(values: Values) -> ModuleType:
     return np if isinstance(values, np.ndarray) else jnp
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ..rules import embedded_error
+from ..rules import embedded_error, smooth_error
 
 # Power of s (1 - s) in the derivative of the map that draws nodes together at walls: the trapezoid
 # rule then errs by h^6, as the integrand and its first derivatives vanish at both ends.
@@ -90,7 +90,9 @@ def shape_of(axes: Axes) -> tuple[int, int]:
     return axes[0].num + 1, axes[1].num + 1
 
 
-def line_errors(axes: Axes, values: Float[np.ndarray, "n m"]) -> Float[np.ndarray, " 2"]:
+def line_errors(
+    axes: Axes, values: Float[np.ndarray, "n m"], smooth: bool
+) -> Float[np.ndarray, " 2"]:
     """Errors of the sum of `values` (weights included), by axis: of every line, and added up.
 
     Lines of their own: over the whole plane two rules may agree by chance.
@@ -102,7 +104,10 @@ def line_errors(axes: Axes, values: Float[np.ndarray, "n m"]) -> Float[np.ndarra
         lines = np.moveaxis(values, k, 0)
         half, quarter = axes[k].companions()
         full, two, four = lines.sum(0), half @ lines, quarter @ lines
-        out[k] = np.sum(embedded_error(full - two, two - four, LEAST_SHARE))
+        if smooth:
+            out[k] = smooth_error(full - two, two - four)
+        else:
+            out[k] = np.sum(embedded_error(full - two, two - four, LEAST_SHARE))
     return out
 
 

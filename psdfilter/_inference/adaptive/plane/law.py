@@ -214,11 +214,15 @@ def law_of(
     looked: Looked,
     sampling: float,
     depth: float,
+    first: Law | None = None,
 ) -> Law:
     """Bayes' rule on a lattice, with its errors.
 
     As on a line: the relative error is |c| + |l| with the sign of c, less its mean; c inherited
-    through the transition, l of the sum over old nodes.
+    through the transition, l of the sum over old nodes. `first` is the same law on other nodes, if
+    there is one: int |l| p does not depend on nodes, but rules that are estimated with more lines
+    of nodes, such as those of sparse lattices, know it better. So it counts if it is less, and with
+    it the mass that `first` did not find.
     """
     with np.errstate(divide="ignore"):
         log_weights = [np.log(axis.weights) for axis in looked.axes]
@@ -234,7 +238,11 @@ def law_of(
     log_masses = log_masses - log_norm
     masses = np.exp(log_masses)
     inherited, edge = ratios[CARRIED], BEYOND * ratios[EDGE] + looked.lacking
-    own = own_errors(ratios).sum(0) + edge
+    own = own_errors(ratios).sum(0)
+    if first is not None:
+        known, sums = first.local + abs(log_norm - first.log_norm), float(masses @ own)
+        own *= min(known / sums, 1.0) if sums > 0 else 1.0
+    own += edge
     passed = float(masses @ np.abs(inherited - masses @ inherited))
     local = float(masses @ own)
     shape = together(inherited, own)

@@ -174,7 +174,7 @@ def active_of(values: PlaneValues, law: Law, h: float, target: float) -> Active 
         return None
     mask = np.ones((one.num + 1, two.num + 1), bool)
     looked = look(values, law.source, law.seen, (one, two), np.eye(2), mask)
-    again = law_of(law.source, law.seen, looked, law.sampling, law.depth)
+    again = law_of(law.source, law.seen, looked, law.sampling, law.depth, law)
     if again.code != _results.OK or abs(again.log_norm - law.log_norm) > 2 * target:
         return None
     masses = again.masses

@@ -20,6 +20,7 @@ from .axes import (
     upper_bound,
 )
 from .hidden import hidden_in, hidden_moves, most_gained
+from .kinks import rough_mass
 from .law import Law, Looked, law_of, look, own_errors
 from .spikes import lost_to_floors, outside
 from .sums import HALF, SPARSE, Source, thinned
@@ -32,7 +33,7 @@ _MOST_HINTED = 64
 # Those of a first look at a box, of which nobody knows where in it the law is.
 _FIRST_OF_BOX = 32
 # Most nodes of a lattice, of those that hold mass, and most terms of a sum: a step of seconds.
-MOST_CELLS, MOST_NODES, MOST_TERMS = 2_000_000, 20_000, 3e9
+MOST_CELLS, MOST_NODES, MOST_TERMS = 2_000_000, 25_000, 3e9
 # Half of the nodes are enough for the next law if half of those before erred by no more than this
 # share of the target.
 _IDLE = 0.1
@@ -59,7 +60,7 @@ class Wanted(NamedTuple):
 
 def depth_for(target: float) -> float:
     """Nats below the highest value where a law has mass that counts, with room for outliers."""
-    return float(np.log(1e3 / target))
+    return float(np.log(3e3 / target))
 
 
 def first_axes(
@@ -216,7 +217,7 @@ def build(
                     axes = _at_least(axes, old.axes)
                     mask = np.ones(shape_of(axes), bool)
                 continue
-        errors, closer = _sampling(axes, dense, top), None
+        errors, closer = _sampling(axes, dense, top, wanted.target), None
         if np.max(errors) > 0.5 * wanted.target:
             want = (errors > 0.25 * wanted.target) & _several(axes)
             closer = _closer(values, old, axes, keep, want)
@@ -307,9 +308,14 @@ def _too_large(values: PlaneValues, terms: int, axes: Axes, inside: np.ndarray) 
     return bool(cells > MOST_CELLS or nodes > MOST_NODES or terms * each > MOST_TERMS)
 
 
-def _sampling(axes: Axes, dense: np.ndarray, top: float) -> Float[np.ndarray, " 2"]:
-    mass = np.exp(dense - top) * lattice_weights(axes)
-    return line_errors(axes, mass) / np.sum(mass)
+def _sampling(axes: Axes, dense: np.ndarray, top: float, target: float) -> Float[np.ndarray, " 2"]:
+    """Errors of the sum over a law, by axis, as shares of it."""
+    masses = np.exp(dense - top) * lattice_weights(axes)
+    masses /= np.sum(masses)
+    errors = line_errors(axes, masses, smooth=False)
+    if np.max(errors) <= 0.25 * target or rough_mass(dense, masses) > target:
+        return errors
+    return line_errors(axes, masses, smooth=True)
 
 
 def _extended(space: Space, axes: Axes, there: np.ndarray) -> Axes | None:
@@ -373,7 +379,7 @@ def refined(values: PlaneValues, law: Law, want: Bool[np.ndarray, " 2"]) -> Law 
     if _too_large(values, 1 if law.source is None else len(law.source.nodes), axes, mask):
         return None
     looked = look(values, law.source, law.seen, axes, law.turn, mask)
-    again = law_of(law.source, law.seen, looked, law.sampling, law.depth)
+    again = law_of(law.source, law.seen, looked, law.sampling, law.depth, law)
     again = again._replace(lost=law.lost, hint=law.hint, dropped=law.dropped)
     return again._replace(before=law.before) if again.code == _results.OK else None
 
@@ -387,7 +393,7 @@ def _finished(source: Source | None, seen: tuple[Seen, ...], looked: Looked, wan
     weights = lattice_weights(looked.axes)[looked.place[:, 0], looked.place[:, 1]]
     masses = np.exp(looked.logs - top) * weights
     dropped = float(np.sum(masses[~stay]) / np.sum(masses))
-    sampling = float(np.sum(_sampling(looked.axes, looked.dense, top))) + dropped
+    sampling = float(np.sum(_sampling(looked.axes, looked.dense, top, wanted.target))) + dropped
     law = law_of(source, seen, looked.some(stay), sampling, wanted.depth)
     # What lies beyond the lattice is below the depth as well.
     return law._replace(dropped=dropped + float(np.exp(-wanted.depth)))
