@@ -12,9 +12,10 @@ from .records import AXES, ENOUGH, Active
 # rule, which does not even resolve what is smooth, tells nothing. Nobody knows of likelihoods and
 # transitions that are given by their values.
 _SMOOTH, _UNKNOWN, _ROUGH = 0, 1, 2
-# Least share of the difference that counts as error, for the last two of these. What is smooth has
-# a share of its own, which falls with the difference itself: `_share`.
-_LEAST = (0.0, 0.03, 1 / 3)
+# Least share of the difference that counts as error, for each of these: on lattices as wide as two
+# thirds of a law, smooth ones err by up to .036 of it. In the plane that of smooth ones falls with
+# the difference itself: `_share`.
+_LEAST = (0.03, 0.03, 1 / 3)
 # Lines of nodes that are taken together where sums along an axis are compared: over all of the
 # plane two rules may agree by chance, and single lines err by more than the sum over them.
 _STRIP = 8
@@ -84,16 +85,16 @@ def differences(count, numbers, scratch, state, told, t):  # pragma: no cover - 
             even += second * mass
         if bits & 3 == 0:
             few += fourth * mass
-    share = _share(one, two, kind_old)
+    share = _share(one, two, kind_old, d)
     for i in range(count):
         fine[i] *= share
     whole = 1 - scratch.scalars[DROPPED]
     halves, sampling = max(one, abs(whole - even)), abs(whole - even)
-    sampling *= _share(sampling, abs(even - few), kind_new)
+    sampling *= _share(sampling, abs(even - few), kind_new, d)
     lines = 0.0
     for e in range(d):
         one, two = _line_sums(e, d, count, new, scratch)
-        lines += one * _share(one, two, kind_new)
+        lines += one * _share(one, two, kind_new, d)
         halves = max(halves, one)
     # A cut leaves an error of what is beside it.
     told.numbers[t, 2] = max(sampling, lines) + scratch.scalars[DROPPED] + scratch.scalars[WALL]
@@ -101,19 +102,22 @@ def differences(count, numbers, scratch, state, told, t):  # pragma: no cover - 
 
 
 @inner
-def _share(fine, coarse, kind):  # pragma: no cover - compiled
+def _share(fine, coarse, kind, axes):  # pragma: no cover - compiled
     """What the finest rule errs by, over the difference to the next: `rules.embedded_error`.
 
     Errors of rules for what is analytic near the line fall as exp(-a / h): each halving squares
     their ratio, and the error itself. For Gaussians they fall as exp(-b / h^2), and a halving takes
     the error to its fourth power. The ratio may be small by chance, the difference itself is not:
-    at least its third power counts, which is between the two.
+    at least its third power counts, which is between the two. On a line, where nodes are cheap, as
+    large a share is kept as of what is unknown: an outlier rests on tails, whose own errors on wide
+    lattices are larger than the mean of them.
     """
     rho = fine / coarse if fine < coarse else 1.0
     least = _LEAST[kind]
     if kind == _SMOOTH:
         rho *= rho
-        least = min(fine * fine, 1.0)
+        if axes > 1:
+            least = min(fine * fine, 1.0)
     ratio = rho / (1 - rho) if rho < 0.5 else 1.0
     return max(ratio, least)
 

@@ -25,7 +25,7 @@ from .looks import (
     plane_likelihoods,
 )
 from .records import AXES, Active, Tables
-from .roughness import between, is_rough, look_inside
+from .roughness import BEYOND_CORNERS, between, is_rough, look_inside
 
 # Points that are evaluated at once: one size, one program.
 _BLOCK = 2048
@@ -233,7 +233,10 @@ class Region:
             fine = [between(line, _FINE[dim]) for line in self._lines]
             mesh = np.stack(np.meshgrid(*fine, indexing="ij"), axis=-1).reshape(-1, dim)
             moved, watched = (
-                look_inside(part, shape, _FINE[dim]) for part in self._whitened(mesh, t, row)
+                look_inside(part, shape, _FINE[dim], most)
+                for part, most in zip(
+                    self._whitened(mesh, t, row), (BEYOND_CORNERS, np.inf), strict=True
+                )
             )
             means, seen = moved.nodes, watched.nodes
             cells = watched.middle, watched.spread

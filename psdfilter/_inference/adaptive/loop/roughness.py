@@ -91,6 +91,11 @@ def between(line: Float[np.ndarray, " n"], looks: int) -> Float[np.ndarray, " m"
 # multiple of what the nodes themselves show as bends (a kink has half of it, a jump as much), and
 # by more than `_SMALL`.
 _HIDDEN = 1.25
+# A map may also show that it bends and not how far it goes: a node on the flank of a kick tells of
+# a part of it. So it is hidden, too, if it leaves the range of a cell's corners by more than this,
+# in deviations of the noise: the law of what comes next then moves by its own width. Maps that sums
+# over these nodes resolve stay far below it, and jumps do not leave the range at all.
+BEYOND_CORNERS = 1.0
 
 
 class Inside(NamedTuple):
@@ -110,8 +115,17 @@ class Inside(NamedTuple):
     hidden_beside: Bool[np.ndarray, " r"]
 
 
-def look_inside(values: Float[np.ndarray, "m k"], shape: tuple[int, ...], looks: int) -> Inside:
-    """From values at all looks; `shape` are the numbers of nodes."""
+def look_inside(
+    values: Float[np.ndarray, "m k"],
+    shape: tuple[int, ...],
+    looks: int,
+    beyond_corners: float = np.inf,
+) -> Inside:
+    """From values at all looks; `shape` are the numbers of nodes.
+
+    Cells are hidden, too, where values leave the range of the corners by more than
+    `beyond_corners`.
+    """
     dim, num = len(shape), int(np.prod(shape))
     grid = values.reshape(*(n * looks for n in shape), -1)
     nodes = grid[(slice(None, None, looks),) * dim]
@@ -123,16 +137,19 @@ def look_inside(values: Float[np.ndarray, "m k"], shape: tuple[int, ...], looks:
             some = grid[tuple(slice(k, None, looks) for k in place)]
             low, high = np.fmin(low, some), np.fmax(high, some)
             gap = np.fmax(gap, np.abs(some - _interpolated(nodes, place, looks)))
+        lowest, highest = nodes, nodes
         for corner in product((0, 1), repeat=dim):
             some = _shifted(nodes, corner)
-            low, high = np.fmin(low, some), np.fmax(high, some)
+            lowest, highest = np.fmin(lowest, some), np.fmax(highest, some)
+        far = np.fmax(high - highest, lowest - low) > beyond_corners
+        low, high = np.fmin(low, lowest), np.fmax(high, highest)
         bends = np.zeros(nodes.shape)
         for axis in range(dim):
             bends = np.fmax(bends, _bends(nodes, axis))
         shown = bends
         for corner in product((0, 1), repeat=dim):
             shown = np.fmax(shown, _shifted(bends, corner))
-        hidden = np.any(gap > _HIDDEN * shown + _SMALL, axis=-1)
+        hidden = np.any((gap > _HIDDEN * shown + _SMALL) | far, axis=-1)
     for axis in range(dim):
         # Nothing is known beyond the last node.
         np.moveaxis(hidden, axis, 0)[-1] = False

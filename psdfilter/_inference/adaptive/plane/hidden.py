@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ...._statespace.model import Inputs
-from ..loop.roughness import between, look_inside
+from ..loop.roughness import BEYOND_CORNERS, between, look_inside
 from ..tables import Seen
 from .axes import Axes, lattice_weights, shape_of
 from .law import Law, Looked, likelihoods, points_of
@@ -56,7 +56,7 @@ def hidden_moves(values: PlaneValues, law: Law, step: tuple[int, Inputs]) -> flo
     if not values.space.gaussian or min(shape) < 3:
         return 0.0
     moved = _everywhere(lambda z: values.means(z, *step), law.axes, law.turn)
-    inside = look_inside(moved, shape, _looks(shape))
+    inside = look_inside(moved, shape, _looks(shape), BEYOND_CORNERS)
     beside = inside.hidden_beside.reshape(shape)[law.place[:, 0], law.place[:, 1]]
     return float(np.sum(law.masses[beside]))
 
