@@ -87,7 +87,8 @@ def differences(count, numbers, scratch, state, told, t):  # pragma: no cover - 
             few += fourth * mass
     share = _share(one, two, kind_old, d)
     for i in range(count):
-        fine[i] *= share
+        # Where few nodes lead the mean over all of them says little; outliers rest on such places.
+        fine[i] *= max(share, min(fine[i] * fine[i], 1.0))
     whole = 1 - scratch.scalars[DROPPED]
     halves, sampling = max(one, abs(whole - even)), abs(whole - even)
     sampling *= _share(sampling, abs(even - few), kind_new, d)
