@@ -191,10 +191,7 @@ def embedded_error(fine: np.ndarray, coarse: np.ndarray, least: float = LEAST_SH
 def smooth_error(fine: np.ndarray, coarse: np.ndarray) -> float:
     """The same for a sum over lines of what is known to be smooth; d and d' are sums of theirs.
 
-    Errors of rules for what is analytic near the line fall as exp(-a / h): each halving squares
-    their ratio, and the error itself. For Gaussians they fall as exp(-b / h^2), and a halving takes
-    the error to its fourth power. The ratio counts squared, and at least d^2, which is between the
-    two: where the coarsest rule resolves nothing, ratios say too little.
+    The ratio counts squared, and at least d^2: `loop.errors` says why.
     """
     d, other = float(np.sum(np.abs(fine))), float(np.sum(np.abs(coarse)))
     rho = (d / other) ** 2 if d < other else 1.0

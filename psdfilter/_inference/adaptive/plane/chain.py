@@ -206,12 +206,12 @@ def _again(values: PlaneValues, chain: Chain, step: Step, wanted: Wanted, found:
         if cut < 0 or (cut == 0 and chain.links and back > len(chain.links)):
             if not chain.first:
                 return best
-            again = Chain(build(values, None, (0, None), (), _at_least(wanted, chain.start))[1])
+            again = Chain(build(values, None, (0, None), (), _no_shallower(wanted, chain.start))[1])
             cut = 0
         else:
             again = Chain(chain.start, chain.links[:cut], chain.first)
         for link in chain.links[cut:]:
-            again = _appended(values, again, link.step, _at_least(wanted, link.law))
+            again = _appended(values, again, link.step, _no_shallower(wanted, link.law))
         shallow = Wanted(wanted.target, depth_for(wanted.target))
         again = _appended(values, again, step, shallow)
         if _cost(again) < _cost(best):
@@ -221,7 +221,7 @@ def _again(values: PlaneValues, chain: Chain, step: Step, wanted: Wanted, found:
     return best
 
 
-def _at_least(wanted: Wanted, law: Law) -> Wanted:
+def _no_shallower(wanted: Wanted, law: Law) -> Wanted:
     """As deep as a law that is made again was: an outlier before this one may rest on it."""
     return wanted._replace(depth=max(wanted.depth, law.depth))
 
