@@ -69,7 +69,7 @@ class Demand(NamedTuple):
         return Demand(code, f"{name}.{_results.MESSAGES[code]}", holds)
 
 
-def looked_at(*arrays: Array) -> tuple[Any, ...]:
+def looked_at(*arrays: Array | np.ndarray) -> tuple[Any, ...]:
     """A module to compute with, and the arrays for it: NumPy unless one of them is traced."""
     if is_traced(arrays):
         return jnp, *arrays

@@ -21,6 +21,7 @@ FLOORS = [
         "trace",
         "laws",
         "series",
+        "lengths",
         "times",
         "notices",
         "buckets",

@@ -11,7 +11,7 @@ import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from .._checks import as_count, as_key
+from .._checks import as_count, as_key, looked_at
 from .._density.psd import AbstractDensity
 from .._frames.labels import Labels
 from .._statespace.model import Inputs
@@ -84,7 +84,8 @@ class Posterior(AbstractResult):
     @property
     def log_likelihood(self) -> Float[Array, ""]:
         """sum_t log Z_t."""
-        return jnp.sum(self.trace.log_likelihoods)
+        xp, increments = looked_at(self.trace.log_likelihoods)
+        return jnp.asarray(xp.sum(increments))
 
     @property
     def log_kept(self) -> Float[Array, " t"]:

@@ -19,7 +19,7 @@ from .times import counted_clock, real_clock
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["ys", "steps", "hops", "rows"],
+    data_fields=["ys", "steps", "hops", "rows", "count"],
     meta_fields=["regular", "partly"],
 )
 @dataclass(frozen=True)
@@ -33,8 +33,9 @@ class Series:
     steps: Int[Array, "*s t"]  # the time of each observation
     hops: Int[Array, "*s t"]  # transitions before it
     rows: Inputs
-    regular: bool  # one transition before every row, none perhaps before the first
+    regular: bool  # one transition before every row; none perhaps before the first, or in room
     partly: bool  # single coordinates of some row are missing
+    count: Int[Array, ""] | None = None  # rows there are, if the arrays have room for more
 
     @property
     def num(self) -> int:
@@ -247,7 +248,7 @@ def is_partly(ys: Array | np.ndarray) -> bool:
 def _counted(num: int, start: int) -> Int[Array, " t"]:
     """start, start + 1, ...; known to be so even while something else is traced."""
     with jax.ensure_compile_time_eval():
-        return jnp.arange(start, start + num)
+        return jax.device_put(np.arange(start, start + num))
 
 
 @lru_cache(maxsize=16)
@@ -255,7 +256,7 @@ def _single_hops(num: int, first: str) -> Int[Array, " t"]:
     with jax.ensure_compile_time_eval():
         hops = np.ones(num, dtype=int)
         hops[0] = 0 if first == "observe" else 1
-        return jnp.asarray(hops)
+        return jax.device_put(hops)
 
 
 def _listed(inputs: list[Any], num: int) -> Inputs:

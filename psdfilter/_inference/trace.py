@@ -2,11 +2,12 @@
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .. import _results
+from .._checks import looked_at
 from .laws import AbstractLaws
 
 # The law of the state between two steps, in whatever form an engine carries it: any pytree.
@@ -40,7 +41,7 @@ class Moments(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """A filtered series, T rows each.
+    """A filtered series, T rows each; NumPy's arrays, or JAX's where they were computed by it.
 
     Attributes:
         log_likelihoods: log Z_t, zero where y_t is missing.
@@ -68,6 +69,14 @@ class Trace(NamedTuple):
     laws: PyTree
 
 
+def on_device(trace: Trace) -> Trace:
+    """The same numbers in arrays of JAX, which `jnp.asarray` would compile for every length."""
+    numbers = trace._replace(last=None, laws=None)
+    if all(isinstance(a, jax.Array) for a in jax.tree.leaves(numbers)):
+        return trace
+    return jax.device_put(numbers)._replace(last=trace.last, laws=trace.laws)
+
+
 class Smoothing(NamedTuple):
     """A smoothed series: moments, laws (None if only summaries were asked for), and how."""
 
@@ -89,6 +98,7 @@ class Ahead(NamedTuple):
 
 def held_to(codes: Array, errors: Array, tol: float) -> Array:
     """Codes of steps, of which those are unresolved that miss this tolerance."""
+    xp, codes, errors = looked_at(codes, errors)
     plain = (codes == _results.OK) | (codes == _results.UNRESOLVED)
-    missed = jnp.where(errors <= tol, _results.OK, _results.UNRESOLVED)
-    return jnp.where(plain, missed, codes)
+    missed = xp.where(errors <= tol, _results.OK, _results.UNRESOLVED)
+    return xp.where(plain, missed, codes)

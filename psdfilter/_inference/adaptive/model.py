@@ -157,15 +157,16 @@ class AdaptiveModel(AbstractAdaptive):
         )
         seen = np.isfinite(out.log_masses) & ~np.isnan(ys).all(axis=1) & np.isfinite(ys).any(axis=1)
         # The mass lost on the way to an observation is part of log Z.
+        put = jax.device_put  # `jnp.asarray` is compiled for every length
         return Trace(
-            log_likelihoods=jnp.asarray(out.log_masses),
-            mean=jnp.asarray(out.mean),
-            covariance=jnp.asarray(out.covariance),
-            codes=jnp.asarray(out.codes),
-            seen=jnp.asarray(seen),
-            log_kept=jnp.asarray(out.log_kept),
-            log_normalizers=jnp.asarray(out.log_kept),
-            errors=jnp.asarray(out.errors),
+            log_likelihoods=put(out.log_masses),
+            mean=put(out.mean),
+            covariance=put(out.covariance),
+            codes=put(out.codes),
+            seen=put(seen),
+            log_kept=put(out.log_kept),
+            log_normalizers=put(out.log_kept),
+            errors=put(out.errors),
             last=out.laws[-1],
             laws=out if keep else None,
         )

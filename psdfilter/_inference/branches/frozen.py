@@ -25,7 +25,7 @@ class FrozenBranches(AbstractFrozen):
     def _outcomes(self, ssm: StateSpaceModel, series: Series) -> Outcome:
         def one(series: Series) -> Outcome:
             rows = expanded(series).rows
-            return scan_rows(ssm, (rows.ys, rows.moves), self.sizes, False)[1].outcome
+            return scan_rows(ssm, rows, self.sizes, False)[1].outcome
 
         return jax.lax.map(one, series)
 

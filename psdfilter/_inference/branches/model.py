@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ... import _results
-from ..._checks import is_traced
+from ..._checks import is_traced, looked_at
 from ..._density.blocks import GaussianBlocks
 from ..._statespace.model import Inputs, StateSpaceModel
 from ..ability import Ability
@@ -17,8 +17,10 @@ from ..gaussian.bank import Bank, Layout
 from ..gaussian.laws import BankLaws
 from ..gaussian.mixture import moments
 from ..gaussian.observed import probability_transforms
-from ..lattice.series import expanded
+from ..lattice.run import Rows
+from ..lattice.series import expanded, roomy
 from ..laws import AbstractLaws
+from ..lengths import cut_rows
 from ..model import AbstractFrozen, AbstractModel
 from ..numerics.compiled import call_compiled, remembered
 from ..report import Report
@@ -134,12 +136,11 @@ class BranchModel(AbstractModel):
         if ran is not None and ran.series is series:
             last, kept = ran.last, ran.kept
         else:
-            rows = wide.rows.ys, wide.rows.moves
-            last, kept = call_compiled(_scan, self, rows, options=(self.sizes, keep))
+            last, kept = self._scan(wide.rows, self.sizes, keep)
         out, at = kept.outcome, wide.places
-        missed = (out.code == _results.OK) & (out.error > self.tol)
-        codes = jnp.where(missed, _results.UNRESOLVED, out.code)
-        nothing = jnp.zeros(series.num)
+        xp, code, error = looked_at(out.code, out.error)
+        missed = (code == _results.OK) & (error > self.tol)
+        codes, nothing = xp.where(missed, _results.UNRESOLVED, code), xp.zeros(series.num)
         return Trace(
             log_likelihoods=out.log_mass[at],
             mean=kept.mean[at],
@@ -152,6 +153,11 @@ class BranchModel(AbstractModel):
             last=last,
             laws=(kept.law, kept.before) if keep else None,
         )
+
+    def _scan(self, rows: Rows, sizes: Sizes, keep: bool) -> tuple[Law, Kept]:
+        longer = roomy(rows, self.ssm)
+        last, kept = call_compiled(_scan, self, longer, options=(sizes, keep))
+        return last, kept if longer is rows else cut_rows(kept, rows.ys.shape[0])
 
     def filtered(self, series: Series, trace: Trace) -> BranchLaws:
         """p(x_t | y_1 ... y_t)."""
@@ -168,7 +174,7 @@ class BranchModel(AbstractModel):
         del lag, keep
         wide = expanded(series)
         key = jax.random.key(0)
-        back = go_back(trace.laws[0], parts_of(self.ssm), wide.rows.moves, key, _PATHS)
+        back = go_back(trace.laws[0], parts_of(self.ssm), wide.moves, key, _PATHS)
         laws = BranchLaws.of(jax.tree.map(lambda a: a[wide.places], back.laws))
         return Smoothing(laws.states.mean, laws.states.covariance, laws, "backward sampling")
 
@@ -177,7 +183,7 @@ class BranchModel(AbstractModel):
     ) -> Float[Array, "n t d"]:
         """Drawn backwards, regime and state at once."""
         wide = expanded(series)
-        back = go_back(trace.laws[0], parts_of(self.ssm), wide.rows.moves, key, num)
+        back = go_back(trace.laws[0], parts_of(self.ssm), wide.moves, key, num)
         return jnp.moveaxis(back.states[wide.places], 0, 1)
 
     def ahead(self, last: Law, steps: Int[Array, " k"], rows: Inputs) -> Ahead:
@@ -207,10 +213,9 @@ class BranchModel(AbstractModel):
         if is_traced((self.ssm, series.ys, series.hops)):
             return self
         wide = expanded(series)
-        rows = wide.rows.ys, wide.rows.moves
         sizes = self.sizes
         while True:
-            last, kept = call_compiled(_scan, self, rows, options=(sizes, True))
+            last, kept = self._scan(wide.rows, sizes, True)
             enough = not np.any(np.asarray(kept.outcome.error) > self.tol)
             if enough or self.fixed or 2 * sizes.order > MOST:
                 break
@@ -257,9 +262,7 @@ def _update(model: BranchModel, law: Law, y: Array):
     return seen_law(law, parts_of(model.ssm), y, model.sizes.both, model.sizes.prune)
 
 
-def _scan(
-    model: BranchModel, rows: tuple[Array, Array], sizes: Sizes, keep: bool
-) -> tuple[Law, Kept]:
+def _scan(model: BranchModel, rows: Rows, sizes: Sizes, keep: bool) -> tuple[Law, Kept]:
     return scan_rows(model.ssm, rows, sizes, keep)
 
 

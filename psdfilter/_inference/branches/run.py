@@ -11,6 +11,8 @@ from ..gaussian.bank import Bank
 from ..gaussian.linear import Dynamics, Sensor, noise_floor
 from ..gaussian.mixture import Mixture, moments, padded
 from ..gaussian.prior import prior_blocks
+from ..lattice.run import Rows
+from ..lengths import scan_rows as rows_up_to
 from .step import Branches, Law, Outcome, Parts, predicted_law, seen_law
 
 
@@ -107,13 +109,15 @@ def widened(law: Law, sizes: Sizes, num: int) -> Law:
     return law._replace(fine=wide(law.fine), coarse=thin(law.coarse))
 
 
-def scan_rows(
-    ssm: StateSpaceModel, rows: tuple[Array, Array], sizes: Sizes, keep: bool
-) -> tuple[Law, Kept]:
+def scan_rows(ssm: StateSpaceModel, rows: Rows, sizes: Sizes, keep: bool) -> tuple[Law, Kept]:
     """All rows: observations, and whether a transition comes before them."""
     parts, num = parts_of(ssm), len(forms_of(ssm))
-    start = start_of(ssm, sizes)
-    return jax.lax.scan(lambda law, at: one_row(law, parts, at, (sizes, num, keep)), start, rows)
+    start, at = start_of(ssm, sizes), (jnp.asarray(rows.ys), jnp.asarray(rows.moves))
+
+    def step(law: Law, at: tuple[Array, Array]) -> tuple[Law, Kept]:
+        return one_row(law, parts, at, (sizes, num, keep))
+
+    return rows_up_to(step, start, at, rows.end)
 
 
 def _halved(law: Law, sizes: Sizes) -> Branches:

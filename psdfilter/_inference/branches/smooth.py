@@ -9,6 +9,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
@@ -29,7 +30,9 @@ class Back(NamedTuple):
 
 
 @eqx.filter_jit
-def go_back(laws: Branches, parts: Parts, moves: Array, key: PRNGKeyArray, count: int) -> Back:
+def go_back(
+    laws: Branches, parts: Parts, moves: Array | np.ndarray, key: PRNGKeyArray, count: int
+) -> Back:
     """`count` paths from the last time to the first; rows of one time share their states."""
     num, size, dim = laws.means.shape[1:]
     first, inner, rest = jax.random.split(key, 3)
@@ -53,7 +56,7 @@ def go_back(laws: Branches, parts: Parts, moves: Array, key: PRNGKeyArray, count
     keys = jax.random.split(rest, laws.means.shape[0] - 1)
     start = state, which // size, last
     _, (states, regimes, found) = jax.lax.scan(
-        step, start, (earlier, moves[1:], keys), reverse=True
+        step, start, (earlier, jnp.asarray(moves[1:]), keys), reverse=True
     )
 
     def closed(values: Array, end: Array) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ... import _results
-from ..._checks import is_concrete
+from ..._checks import is_concrete, looked_at
 from ..._density.conversions import conditional_gaussian
 from ..._density.generalized import GeneralizedGaussianPSD
 from ..._density.psd import AbstractDensity
@@ -34,6 +34,7 @@ from ..gaussian.observed import linear_sensor_laws
 from ..gaussian.paths import draw_linear
 from ..gaussian.prior import prior_bank
 from ..gaussian.roots import rooted
+from ..lengths import with_room
 from ..model import AbstractFrozen
 from ..report import Report
 from ..series import Series
@@ -158,16 +159,17 @@ class ExactModel(AbstractBankModel):
 
     def run(self, series: Series, keep: bool) -> Trace:
         """The filter of a series."""
-        system = self.layout, self.dynamics, self.sensor, series, keep
+        roomy = with_room(series, self.start_bank, self.dynamics, self.sensor)
+        system = self.layout, self.dynamics, self.sensor, roomy, keep
         out = _run(self.start_bank, *system)
         codes = out.record.code
         # What looks singular may be rounding; on roots it is not.
         if is_concrete(codes) and np.isin(np.asarray(codes), _LOST).any():
             out = _run(_rooted(self.start_bank), *system)
-        nothing = jnp.zeros(series.num)
-        log_mass, seen, code = out.record
-        record = Record(log_mass, nothing, seen, code)
-        return as_trace(BankRun(out.last, out.laws, record, out.mean, out.covariance))
+        xp, code = looked_at(codes)
+        record = Record(out.record.log_mass, xp.zeros(len(code)), out.record.seen, code)
+        whole = BankRun(out.last, out.laws, record, out.mean, out.covariance)
+        return as_trace(whole.cut(series))
 
     def batched(self) -> "ExactModel":
         """Itself."""

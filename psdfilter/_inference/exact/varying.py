@@ -19,6 +19,7 @@ from ..gaussian.laws import BankLaws
 from ..gaussian.linear import Dynamics, Sensor, noise_floor, predict_bank, update_bank
 from ..gaussian.model import AbstractBankModel, BankRun, Record, as_trace
 from ..gaussian.observed import linear_sensor_laws
+from ..lengths import scan_rows, with_room
 from ..model import AbstractFrozen
 from ..report import Report
 from ..series import Series
@@ -95,7 +96,8 @@ class VaryingModel(AbstractBankModel):
 
     def run(self, series: Series, keep: bool) -> Trace:
         """The filter of a series."""
-        return as_trace(_run(self.form, self.first_bank(), series, keep))
+        out = _run(self.form, self.first_bank(), with_room(series, self.form), keep)
+        return as_trace(out.cut(series))
 
     def smooth(self, series: Series, trace: Trace, lag: int | None, keep: bool) -> Smoothing:
         """Rauch, Tung and Striebel's, with the matrices of every step."""
@@ -181,10 +183,9 @@ def _run(form: VaryingLinear, start: Bank, series: Series, keep: bool) -> BankRu
         return bank, (bank if keep else None, record, bank_moments(bank, Layout()))
 
     xs = jnp.asarray(series.ys), _rows(series)
-    last, (laws, record, (mean, covariance)) = jax.lax.scan(step, start, xs)
-    nothing = jnp.zeros(series.num)
+    last, (laws, record, (mean, covariance)) = scan_rows(step, start, xs, series.count)
     log_mass, seen, code = record
-    out = Record(log_mass, nothing, seen, code)
+    out = Record(log_mass, jnp.zeros(series.num), seen, code)
     return BankRun(last, laws, out, mean, covariance)
 
 

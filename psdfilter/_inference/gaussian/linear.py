@@ -11,6 +11,7 @@ from ... import _results
 from ..._gaussian.conditioning import LinearSensor, move_covariance, observe, sensor_gain
 from ..._gaussian.reflections import covariance_rows
 from ..._gaussian.small import semidefinite_cholesky
+from ..lengths import scan_rows
 from ..series import Series
 from .bank import Bank, Layout, bank_moments, log_total
 from .roots import bank_of_rows, move_rows, observe_rows
@@ -180,7 +181,7 @@ def run_exact(
         bank, record = update_bank(bank, layout, sensor, y, floor)
         return bank, (bank if keep else None, record, bank_moments(bank, layout))
 
-    last, (laws, record, (mean, covariance)) = jax.lax.scan(
-        step, start, (jnp.asarray(series.ys), series.hops)
+    last, (laws, record, (mean, covariance)) = scan_rows(
+        step, start, (jnp.asarray(series.ys), series.hops), series.count
     )
     return ExactRun(last, laws, record, mean, covariance)

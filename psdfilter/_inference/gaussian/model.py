@@ -7,10 +7,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from ..._checks import looked_at
 from ..._density.blocks import GaussianBlocks
 from ..._density.generalized import PairwiseGaussianPSD
 from ..._statespace.model import Inputs
 from ..laws import AbstractLaws
+from ..lengths import cut_rows
 from ..model import AbstractModel
 from ..series import Series
 from ..trace import Law, Trace, held_to
@@ -38,22 +40,29 @@ class BankRun(NamedTuple):
     mean: Float[Array, "t d"]
     covariance: Float[Array, "t d d"]
 
+    def cut(self, series: Series) -> "BankRun":
+        """Without the room that a series was given."""
+        if self.mean.shape[0] == series.num:
+            return self
+        return cut_rows(self._replace(last=None), series.num)._replace(last=self.last)
+
 
 def as_trace(out: BankRun, tol: float = jnp.inf) -> Trace:
     """Nothing leaves R^d; errors are those of fits and of compression, as far as remembered.
 
     Steps whose error exceeds `tol` have a code.
     """
-    nothing = jnp.zeros(out.mean.shape[0])
+    xp, code, error = looked_at(out.record.code, out.record.error)
+    nothing = xp.zeros(out.mean.shape[0])
     return Trace(
         log_likelihoods=out.record.log_mass,
         mean=out.mean,
         covariance=out.covariance,
-        codes=held_to(out.record.code, out.record.error, tol),
+        codes=held_to(code, error, tol),
         seen=out.record.seen,
         log_kept=nothing,
         log_normalizers=nothing,
-        errors=out.record.error,
+        errors=error,
         last=out.last,
         laws=out.laws,
     )

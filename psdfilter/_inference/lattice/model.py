@@ -5,10 +5,11 @@ from typing import ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ... import _results
-from ..._checks import is_concrete, is_traced
+from ..._checks import is_concrete, is_traced, looked_at
 from ..._statespace.functions import Row
 from ..._statespace.model import Inputs, StateSpaceModel
 from ..ability import Ability
@@ -16,6 +17,7 @@ from ..gaussian.bank import Layout
 from ..gaussian.laws import BankLaws
 from ..gaussian.observed import probability_transforms
 from ..laws import NO_REGIMES, AbstractLaws
+from ..lengths import cut_rows
 from ..model import AbstractFrozen, AbstractModel
 from ..numerics.compiled import call_compiled, remembered
 from ..numerics.observed import AbstractObservedLaws
@@ -38,7 +40,7 @@ from .run import (
     start_law,
     summary,
 )
-from .series import expanded, sensors_at_once
+from .series import expanded, roomy, sensors_at_once
 from .smooth import draw_back, go_back, last_of_times
 from .space import Space
 from .step import Lattice, Level, Sensed, Settled, settle
@@ -221,10 +223,9 @@ class LatticeModel(AbstractModel):
         else:
             last, kept = self._scan(wide.rows, self.plan, wide.sensors, keep)
         at = wide.places
-        kept = kept._replace(code=jnp.where(wide.fits, kept.code, _results.NO_MASS))
-        codes = jnp.where(
-            (kept.code == _results.OK) & (kept.error > self.tol), _results.UNRESOLVED, kept.code
-        )
+        xp, code, error = looked_at(kept.code, kept.error)
+        code = xp.where(wide.fits, code, _results.NO_MASS)
+        codes = xp.where((code == _results.OK) & (error > self.tol), _results.UNRESOLVED, code)
         return Trace(
             log_likelihoods=kept.log_likelihood[at],
             mean=kept.mean[at],
@@ -239,8 +240,10 @@ class LatticeModel(AbstractModel):
         )
 
     def _scan(self, rows: Rows, plan: Plan, sensors: int, keep: bool) -> tuple[Law, Kept]:
-        options = (plan.num, sensors, keep)
-        return call_compiled(_scan, self, jnp.asarray(plan.eps), rows, options=options)
+        num, options = rows.ys.shape[0], (plan.num, sensors, keep)
+        longer = roomy(rows, self.ssm)
+        last, kept = call_compiled(_scan, self, np.asarray(plan.eps), longer, options=options)
+        return last, kept if longer is rows else cut_rows(kept, num)
 
     def _laws(self, laws: Law) -> LatticeLaws:
         num = num_of(self.space, laws.now.log_masses.shape[2])

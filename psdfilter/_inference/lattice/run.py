@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ... import _results
 from ..._checks import is_concrete
 from ..._statespace.model import Inputs, StateSpaceModel
+from ..lengths import scan_rows as rows_up_to
 from .space import Space, grid_of
 from .step import Before, Lattice, Level, Sensed, Settled, settle
 from .values import parts_of, unseen
@@ -29,10 +30,11 @@ class Law(NamedTuple):
 class Rows(NamedTuple):
     """A series with a row for every transition; T rows each."""
 
-    ys: Float[Array, "t p"]
-    steps: Int[Array, " t"]
-    moves: Bool[Array, " t"]  # whether a transition comes before the row
+    ys: Float[Array | np.ndarray, "t p"]
+    steps: Int[Array | np.ndarray, " t"]
+    moves: Bool[Array | np.ndarray, " t"]  # whether a transition comes before the row
     rows: Inputs
+    end: Int[Array, ""] | None = None  # rows there are, if the arrays have room for more
 
 
 class Kept(NamedTuple):
@@ -258,8 +260,9 @@ def scan_rows(
         new, out = step(law, at)
         return new, out._replace(law=new if keep else None)
 
-    at = rows.ys, rows.steps, rows.moves, rows.rows
-    return jax.lax.scan(kept, law, at)
+    ys, steps, moves = (jnp.asarray(a) for a in (rows.ys, rows.steps, rows.moves))
+    at = ys, steps, moves, rows.rows
+    return rows_up_to(kept, law, at, rows.end)
 
 
 def scan_ahead(

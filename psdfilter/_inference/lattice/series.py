@@ -5,10 +5,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, PyTree
 
-from ..._checks import is_concrete
+from ..._checks import is_concrete, is_traced, looked_at
 from ..._statespace.functions import Row
+from ..lengths import count_of, longer, room_for
 from ..series import Series
 from .run import Rows
 
@@ -51,6 +52,17 @@ def expanded(series: Series, sensors: int = 1) -> Expanded:
     return Expanded(rows, np.arange(series.num), sensors, fits)
 
 
+def roomy(rows: Rows, *others: PyTree) -> Rows:
+    """The same rows in longer arrays, as `lengths.with_room` does it."""
+    if is_traced((rows, others)):
+        return rows
+    num = rows.ys.shape[0]
+    length = room_for(num)
+    ys, moves = longer(rows.ys, length, np.nan), longer(rows.moves, length, 0)
+    inputs = jax.tree.map(lambda a: longer(a, length, None), rows.rows)
+    return Rows(ys, longer(rows.steps, length, None), moves, inputs, count_of(num))
+
+
 def sensors_at_once(series: Series) -> int:
     """The most rows of one time, of a series that can be looked at."""
     return _sensors(np.asarray(series.hops) > 0)
@@ -61,15 +73,16 @@ def _of_known(series: Series, hops: np.ndarray) -> Expanded:
     places, owner = np.cumsum(counts) - 1, np.repeat(np.arange(num), counts)
     moves = np.repeat(hops > 0, counts)
     if len(owner) == num:
-        rows = Rows(jnp.asarray(series.ys), series.steps, jnp.asarray(moves), series.rows)
+        rows = Rows(series.ys, series.steps, moves, series.rows)
         return Expanded(rows, places, _sensors(moves), True)
     back = places[owner] - np.arange(len(owner))
-    ys = jnp.where(jnp.asarray(back == 0)[:, None], jnp.asarray(series.ys)[owner], jnp.nan)
-    steps = jnp.asarray(series.steps)[owner] - jnp.asarray(back)
+    xp, given, times = looked_at(series.ys, series.steps)
+    ys = xp.where((back == 0)[:, None], given[owner], np.nan)
     inputs = jax.tree.map(lambda a: a[owner], series.rows)
     if isinstance(inputs, Row) and inputs.y is not None:
         inputs = inputs._replace(y=ys)
-    return Expanded(Rows(ys, steps, jnp.asarray(moves), inputs), places, _sensors(moves), True)
+    rows = Rows(ys, times[owner] - back, moves, inputs)
+    return Expanded(rows, places, _sensors(moves), True)
 
 
 def _sensors(moves: np.ndarray) -> int:

@@ -25,6 +25,7 @@ from ..gaussian.linear import Dynamics
 from ..gaussian.mixture import Mixture, padded
 from ..gaussian.model import BankRun, Record, as_trace
 from ..gaussian.paths import Drawn
+from ..lengths import with_room
 from ..model import AbstractFrozen
 from ..report import Report
 from ..series import Series
@@ -121,7 +122,7 @@ class AnySensorModel(AbstractMixtureModel):
         # States are looked for around the prior, spread by the noise of a step.
         still = Dynamics(jnp.eye(dim), jnp.zeros(dim), self.structure.Q)
         found = measured_directions(
-            lambda x, y, t, row: setup.likelihood(y, t, row)(x),
+            setup.likelihood,
             self.start_mixture,
             still,
             np.asarray(series.ys),
@@ -165,8 +166,9 @@ class AnySensorModel(AbstractMixtureModel):
     def run(self, series: Series, keep: bool) -> Trace:
         """The filter of a series."""
         parts = _Parts(self.noises, self.functions, self._setup())
-        out = _run(self.start_mixture, parts, series, self.effort, keep)
-        return as_trace(out, self.tol)
+        roomy = with_room(series, self.start_mixture, parts)
+        out = _run(self.start_mixture, parts, roomy, self.effort, keep)
+        return as_trace(out.cut(series), self.tol)
 
     def backwards(self, series: Series, trace: Trace, key: PRNGKeyArray, num: int) -> Drawn:
         """Paths drawn from the last state to the first."""

@@ -19,6 +19,7 @@ from ..gaussian.laws import BankLaws
 from ..gaussian.mixture import Mixture, moments, padded
 from ..gaussian.model import BankRun, Record, as_trace
 from ..gaussian.paths import Drawn
+from ..lengths import with_room
 from ..model import AbstractFrozen
 from ..report import Report
 from ..series import Series
@@ -121,8 +122,9 @@ class LinearizedModel(AbstractMixtureModel):
 
     def run(self, series: Series, keep: bool) -> Trace:
         """The filter of a series."""
-        out = _run(self.start_mixture, self.noises, series, self.functions, self.effort, keep)
-        return as_trace(out, self.tol)
+        roomy = with_room(series, self.start_mixture, self.noises, self.functions)
+        out = _run(self.start_mixture, self.noises, roomy, self.functions, self.effort, keep)
+        return as_trace(out.cut(series), self.tol)
 
     def backwards(self, series: Series, trace: Trace, key: PRNGKeyArray, num: int) -> Drawn:
         """Paths drawn from the last state to the first."""

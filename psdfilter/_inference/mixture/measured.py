@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float, Int
 
 from ..._statespace.functions import Inputs
 from ..gaussian.linear import Dynamics
@@ -27,8 +28,12 @@ def measured_coordinates(name: str, axes: int | Sequence[int], dim: int) -> np.n
     return np.eye(dim)[:, chosen]
 
 
+# y, t, row -> x -> log G(x, y), a pytree.
+Likelihood = Callable[[Array, Array, Inputs], Callable[[Array], Array]]
+
+
 def measured_directions(
-    log_observation: Callable[..., Array],
+    likelihood: Likelihood,
     prior: Mixture,
     dynamics: Dynamics,
     ys: np.ndarray,
@@ -45,17 +50,11 @@ def measured_directions(
             "ys must hold a complete observation, to see which coordinates of the state matter; or "
             "name these: engine=psdfilter.engines.Mixture(measured=(0, 1))"
         )
-    picked = whole[np.linspace(0, whole.size - 1, min(_ROWS, whole.size)).astype(int)]
+    # As many of a short series, some of them twice: one program for all lengths.
+    picked = whole[np.linspace(0, whole.size - 1, _ROWS).astype(int)]
     states, spread = _typical(prior, dynamics, int(np.max(steps)))
-
-    def log_g(x: Array, y: Array, t: Array, row: Inputs) -> Array:
-        return log_observation(x, y, t, row)
-
-    over_states = jax.vmap(jax.grad(log_g), (0, None, None, None))
-    part = jax.tree.map(lambda a: a[picked], rows)
-    gradients = jax.jit(jax.vmap(over_states, (None, 0, 0, 0)))(
-        states, jnp.asarray(ys[picked]), jnp.asarray(steps[picked]), part
-    )
+    part = jax.tree.map(lambda a: np.asarray(a)[picked], rows)
+    gradients = _gradients(likelihood, states, ys[picked], steps[picked], part)
     scaled = np.asarray(gradients).reshape(-1, prior.dim) * spread[None, :]
     norms = np.linalg.norm(scaled, axis=1)
     good = np.isfinite(norms) & (norms > 0)
@@ -76,6 +75,23 @@ def measured_directions(
             f'engine="mixture", but its gradients span {rank}: quadratures in more are out of reach'
         )
     return vectors[:, -rank:] / spread[:, None]
+
+
+@eqx.filter_jit
+def _gradients(
+    likelihood: Likelihood,
+    states: Float[Array, "n d"],
+    ys: Float[Array | np.ndarray, "t p"],
+    steps: Int[Array | np.ndarray, " t"],
+    rows: Inputs,
+) -> Float[Array, "t n d"]:
+    """Of log G, in the state."""
+
+    def log_g(x: Array, y: Array, t: Array, row: Inputs) -> Array:
+        return likelihood(y, t, row)(x)
+
+    over_states = jax.vmap(jax.grad(log_g), (0, None, None, None))
+    return jax.vmap(over_states, (None, 0, 0, 0))(states, ys, steps, rows)
 
 
 def _typical(prior: Mixture, dynamics: Dynamics, horizon: int) -> tuple[Array, np.ndarray]:

@@ -16,6 +16,7 @@ from ..gaussian.laws import BankLaws
 from ..gaussian.mixture import Mixture, moments
 from ..gaussian.model import AbstractBankModel, BankRun, Record
 from ..gaussian.paths import Drawn, smoothed_laws
+from ..lengths import scan_rows
 from ..series import Series
 from ..trace import Moved, Seen, Smoothing, Trace, held_to
 
@@ -66,7 +67,7 @@ def run_rows(
 
     start = prior, no_error(moments(prior)[1])
     rows = jnp.asarray(series.ys), series.steps, series.hops, series.rows
-    (last, _), (laws, record, mean, covariance) = jax.lax.scan(one, start, rows)
+    (last, _), (laws, record, mean, covariance) = scan_rows(one, start, rows, series.count)
     return BankRun(as_bank(last), laws, record, mean, covariance)
 
 

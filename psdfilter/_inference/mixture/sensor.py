@@ -25,6 +25,7 @@ from ..gaussian.mixture import Mixture, moments, moved, padded
 from ..gaussian.model import BankRun, Record, as_trace
 from ..gaussian.paths import Drawn, draw_linear
 from ..gaussian.prior import prior_blocks
+from ..lengths import with_room
 from ..model import AbstractFrozen
 from ..report import Report
 from ..series import Series
@@ -132,10 +133,10 @@ class SensorModel(AbstractMixtureModel):
         """With the directions that these observations show, if nobody has named them."""
         if self.measured is not None:
             return self
-        found = self._found(jnp.asarray(series.ys), series.steps, series.rows)
+        found = self._found(series.ys, series.steps, series.rows)
         return replace(self, measured=found)
 
-    def _found(self, ys: Array, steps: Array, rows: Inputs) -> Directions:
+    def _found(self, ys: Array | np.ndarray, steps: Array, rows: Inputs) -> Directions:
         if self.dim == 1:
             return ((1.0,),)
         if is_traced((self.dynamics, self.start_mixture, ys, steps, rows)):
@@ -146,7 +147,7 @@ class SensorModel(AbstractMixtureModel):
             )
         setup = Setup(self.ssm.log_observation, (), self.sizes)
         found = measured_directions(
-            lambda x, y, t, row: setup.likelihood(y, t, row)(x),
+            setup.likelihood,
             self.start_mixture,
             self.dynamics,
             np.asarray(ys),
@@ -192,8 +193,10 @@ class SensorModel(AbstractMixtureModel):
 
     def run(self, series: Series, keep: bool) -> Trace:
         """The filter of a series."""
-        out = _run(self.start_mixture, self.dynamics, series, self._setup(), keep)
-        return as_trace(out, self.tol)
+        setup = self._setup()
+        roomy = with_room(series, self.start_mixture, self.dynamics, setup)
+        out = _run(self.start_mixture, self.dynamics, roomy, setup, keep)
+        return as_trace(out.cut(series), self.tol)
 
     def backwards(self, series: Series, trace: Trace, key: PRNGKeyArray, num: int) -> Drawn:
         """Paths drawn from the last state to the first."""

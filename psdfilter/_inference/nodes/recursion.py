@@ -6,6 +6,7 @@ products. Memory is that of one chunk, unless densities are kept.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 import jax
@@ -126,7 +127,7 @@ def filter_steps(
             assert gaps is not None
             moved = step_errors_of_chunk(watch, weights, gaps, step, at, series.regular)
             moved = moved + rule_errors(watch, shares)
-        final = outs.density[jnp.sum(part.used) - 1]
+        final = jnp.where(part.used[0], outs.density[jnp.sum(part.used) - 1], last)
         kept = outs.density if keep else None
         out = Filtered(
             outs._replace(density=kept),
@@ -252,13 +253,17 @@ def in_chunks(
     num_nodes: int,
     most: int,
 ) -> tuple[C, Out]:
-    """A scan over chunks of equal size; the last is filled up with copies that are not used."""
+    """A scan over chunks of equal size; the last is filled up with copies that are not used.
+
+    Nor are rows in the room of a series.
+    """
     num = series.num
     most = int(np.clip(_CHUNK_SIZE // num_nodes, 1, most))
     chunks = -(-num // most)
     size = -(-num // chunks)
     index = np.minimum(np.arange(chunks * size), num - 1)
-    used = jnp.asarray(np.arange(chunks * size) < num)
+    used = jnp.asarray(np.arange(chunks * size)) < (num if series.count is None else series.count)
+    series = replace(series, count=None)
     part = _Part(series, logs, jnp.asarray(index), used)
     if chunks == 1:
         return fn(carry, part)

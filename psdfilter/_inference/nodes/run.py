@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from ..._statespace.model import Inputs
+from ..lengths import cut_rows, with_room
 from ..numerics.compiled import call_compiled
 from ..series import Series, is_partly
 from ..trace import Moved, Observation, Seen, Trace
@@ -18,6 +19,9 @@ from .online import NodesLaw
 from .recursion import BATCHED_CHUNK, CHUNK, Filtered, filter_steps
 from .stacked import stacked_squares
 from .workspace import Stepper, stepper_of, watched_stepper_of
+
+# Rows that are added take as long as others: an eighth of a series at most.
+_PARTS = 8
 
 Moments = tuple[Float[Array, "t d"], Float[Array, "t d d"]]
 
@@ -38,15 +42,19 @@ def run_on_nodes(
     filled: Filled, series: Series, keep: bool, watched: bool = False
 ) -> tuple[Float[Array, " n"], Filtered, Moments, Tabulated]:
     """The last density, all steps, means and covariances; and the tables of a NumPy model."""
-    host, stacked = tabulate(filled, series), None
+    host, stacked, num = tabulate(filled, series), None, series.num
+    if not filled.ssm.vectorized:
+        series = with_room(series, filled.prior_root, parts=_PARTS)
     if filled.tables is None and host.squares is None and series.regular:
         stacked = stacked_squares(filled, series.steps, series.rows)
     # JAX has no public way to ask whether `vmap` is at work; a wrong guess costs time only.
     batched = type(series.ys).__name__ == "BatchTracer"
     options = (keep, BATCHED_CHUNK if batched else CHUNK)
     stepper = watched_stepper_of(filled) if watched else stepper_of(filled)
-    out = call_compiled(_run, stepper, series, host, stacked, options=options)
-    return *out, host
+    last, out, moments = call_compiled(_run, stepper, series, host, stacked, options=options)
+    if series.num > num:
+        out, moments = cut_rows((out, moments), num)
+    return last, out, moments, host
 
 
 def trace_on_nodes(filled: Filled, series: Series, keep: bool, watched: bool = False) -> Trace:

@@ -135,20 +135,21 @@ class PlaneModel(AbstractAdaptive):
         assert made is not None
         start, last, done, found = made
         log_masses, log_kept, errors, codes, mean, covariance = (
-            jnp.asarray(np.stack(part)) for part in zip(*found, strict=True)
+            np.stack(part) for part in zip(*found, strict=True)
         )
         seen = np.isfinite(log_masses) & ~np.isnan(ys).all(axis=1) & np.isfinite(ys).any(axis=1)
         missed = (codes == _results.OK) & ~(errors <= self.plan.tol)
-        codes = jnp.where(missed, _results.UNRESOLVED, codes)
+        codes = np.where(missed, _results.UNRESOLVED, codes)
+        put = jax.device_put  # `jnp.asarray` is compiled for every length
         return Trace(
-            log_likelihoods=log_masses,
-            mean=mean,
-            covariance=covariance,
-            codes=codes,
-            seen=jnp.asarray(seen),
-            log_kept=log_kept,
-            log_normalizers=log_kept,
-            errors=errors,
+            log_likelihoods=put(log_masses),
+            mean=put(mean),
+            covariance=put(covariance),
+            codes=put(codes),
+            seen=put(seen),
+            log_kept=put(log_kept),
+            log_normalizers=put(log_kept),
+            errors=put(errors),
             last=last.short(),
             laws=Chain(start.start, tuple(done)) if keep else None,
         )
