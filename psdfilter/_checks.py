@@ -7,6 +7,8 @@ the program runs, through `equinox.error_if`.
 """
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeGuard, TypeVar, cast
 
 import equinox as eqx
@@ -14,6 +16,7 @@ import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import get_opaque_trace_state
 from jaxtyping import Array, ArrayLike, Bool, PRNGKeyArray, PyTree
 
 from . import _results
@@ -45,6 +48,18 @@ def is_concrete(value: object) -> bool:
 def is_traced(tree: PyTree) -> bool:
     """Whether some leaf of a pytree cannot be looked at now."""
     return not all(is_concrete(leaf) for leaf in jax.tree.leaves(tree))
+
+
+def is_transformed() -> bool:
+    """Whether jit, vmap or grad is at work: functions may then close over what is traced."""
+    return get_opaque_trace_state() != _untransformed()
+
+
+@lru_cache(maxsize=1)
+def _untransformed() -> object:
+    # A new thread is outside of every transformation, wherever it is started.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(get_opaque_trace_state).result()
 
 
 def check_values(value: Array, ok: Bool[Array, "..."], message: str) -> Array:

@@ -12,6 +12,7 @@ from .. import _results
 from .._checks import (
     Demand,
     Numbers,
+    as_integers,
     as_points,
     as_reals,
     counted,
@@ -61,10 +62,8 @@ class Box(PlainModule):
 
     def _circles(self, periodic: int | Sequence[int]) -> tuple[int, ...]:
         """The axes that wrap, each once, ascending."""
-        axes = (periodic,) if isinstance(periodic, int | np.integer) else tuple(periodic)
-        if any(isinstance(a, bool) or not isinstance(a, int | np.integer) for a in axes) or any(
-            not -self.dim <= a < self.dim for a in axes
-        ):
+        axes = as_integers("periodic", periodic)
+        if any(not -self.dim <= a < self.dim for a in axes):
             raise ValueError(
                 f"periodic must hold axes of the box, integers in 0..{self.dim - 1}, got {periodic}"
             )

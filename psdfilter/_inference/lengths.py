@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PyTree
 
-from .._checks import is_traced
+from .._checks import is_traced, is_transformed
 from .series import Series
 
 C = TypeVar("C")
@@ -39,7 +39,7 @@ def with_room(series: Series, *others: PyTree, parts: int = 1) -> Series:
     As it is where it, or anything else that the filter is made of, is traced. More `parts` are for
     programs that work on all rows at once.
     """
-    if is_traced((series, others)):
+    if is_transformed() or is_traced((series, others)):
         return series
     num, steps, hops = series.num, series.steps, series.hops
     length = room_for(num, parts)

@@ -2,6 +2,8 @@
 
 import math
 
+import numpy as np
+
 # What to do where an engine has reached its limits.
 _RAISE = "learn with a smaller tol, or with typical data, learn(..., ys=...)"
 _REMEDIES = {
@@ -11,6 +13,11 @@ _REMEDIES = {
     "lattice": "the model asks for more nodes than there are; accept the error, or raise tol",
     "mixture": "Gaussians that are split and merged seldom do better than 1e-2; accept the error, "
     "raise tol, or ask for more of them, engine=psdfilter.engines.Mixture(order=...)",
+}
+# What to do where a smoother has reached its own.
+_SMOOTHERS = {
+    "backward sampling": "they are averages over 1024 paths that are drawn; accept the error, or "
+    "average more of them, filtered.sample(key=..., num=...)"
 }
 # Mass of Q(u, .) beyond which it is taken for something else than a density.
 NO_DENSITY = 1.5
@@ -74,6 +81,18 @@ def unresolved_series(engine: str, tol: float, bad: tuple[int, int, int], error:
     return (
         f"{count} of {num} steps miss tol = {tol:g}, from ys[{first}] on{error}: "
         f"{_REMEDIES.get(engine, _RAISE)}. See post.error_estimates and post.codes"
+    )
+
+
+def unresolved_smoother(
+    by: tuple[str, str], tol: float, errors: np.ndarray, missed: np.ndarray
+) -> str:
+    """Smoothed laws miss the tolerance; `by` are the engine and its method."""
+    first, (engine, method) = int(np.argmax(missed)), by
+    remedy = _SMOOTHERS.get(method, _REMEDIES.get(engine, _RAISE))
+    return (
+        f"{int(missed.sum())} of {len(errors)} smoothed laws miss tol = {tol:g}, that of index "
+        f"{first} by about {errors[first]:.1e}: {remedy}. See smooth.error_estimates"
     )
 
 

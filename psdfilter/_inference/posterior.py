@@ -206,6 +206,7 @@ class Smoothed(AbstractResult):
         filtered: the filter that came before, whose likelihood is its own.
         method: how, in a word or two.
         lag: L, or None.
+        errors: what `error_estimates` gives, if the engine knows.
     """
 
     filtered: Posterior
@@ -213,6 +214,22 @@ class Smoothed(AbstractResult):
     given: AbstractLaws | None
     method: str = field(metadata=STATIC)
     lag: int | None = field(default=None, metadata=STATIC)
+    errors: Float[Array, " t"] | None = None
+
+    @property
+    def error_estimates(self) -> Float[Array, " t"]:
+        """Estimated total variation to the exact smoother at every t."""
+        if self.errors is None:
+            raise ValueError(
+                f'engine "{self.model.engine}" does not estimate the errors of smoothed laws: '
+                "engines adaptive (on a line), exact, mixture and branches do"
+            )
+        return self.errors
+
+    @property
+    def error_estimate(self) -> Float[Array, ""]:
+        """The largest of `error_estimates`."""
+        return jnp.max(self.error_estimates)
 
     def moments(self) -> Moments:
         """As they were given."""

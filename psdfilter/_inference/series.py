@@ -1,5 +1,6 @@
 """Series as the filters see them: checked and shaped."""
 
+import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -221,19 +222,48 @@ def each_of(ys: Frame, inputs: Inputs, times: Times) -> list[tuple[Frame, Inputs
 
 
 def _table(ys: Numbers) -> np.ndarray:
+    if not isinstance(ys, list | tuple):
+        return as_reals_of("ys", ys)
     try:
-        return np.asarray(ys, dtype=np.float64)
+        return as_reals_of("ys", ys)
     except ValueError as error:
-        if not isinstance(ys, list | tuple):
+        if any(isinstance(y, str) for y in ys):
             raise
-        entries = cast(Sequence[ArrayLike], ys)
-        shapes = sorted({np.shape(y) for y in entries})
+        shapes = sorted({np.shape(y) for y in cast(Sequence[ArrayLike], ys)})
         if len(shapes) == 1:
             raise
         raise ValueError(
             f"ys must be one series, got a list with entries of shapes {shapes[:3]}: several "
             "series are a list of arrays, for run_filter, run_fleet, likelihood and fit"
         ) from error
+
+
+def as_reals_of(name: str, values: Numbers) -> np.ndarray:
+    """Real numbers, NaN where they are masked."""
+    if isinstance(values, np.ma.MaskedArray):
+        values = np.ma.filled(values.astype(np.float64), np.nan)
+    kind = getattr(getattr(values, "dtype", None), "kind", None) or _kind_of(values)
+    if kind in "mM":
+        raise ValueError(
+            f"{name} must hold numbers, got dates or times: they belong in times=, or into the "
+            "index of a data frame"
+        )
+    if kind == "c":
+        raise ValueError(f"{name} must hold real numbers, got complex ones")
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must hold numbers, NaN where one is missing: {error}") from error
+
+
+def _kind_of(values: object) -> str:
+    """That of the first entry of lists in lists, as NumPy names it."""
+    while isinstance(values, list | tuple) and len(values):
+        values = values[0]
+    if isinstance(values, datetime.date | datetime.timedelta):
+        return "M"
+    kind = getattr(getattr(values, "dtype", None), "kind", "f")
+    return "c" if isinstance(values, complex) else kind
 
 
 def is_partly(ys: Array | np.ndarray) -> bool:
@@ -295,7 +325,7 @@ def as_rows(inputs: Inputs, num: int) -> Inputs:
 
 def as_observation(y: Numbers, num_observed: int | None) -> Array | np.ndarray:
     """One observation (p,)."""
-    seen = y if isinstance(y, jax.Array) else np.asarray(y, dtype=np.float64)
+    seen = y if isinstance(y, jax.Array) else as_reals_of("y", y)
     seen = seen[None] if seen.ndim == 0 else seen
     if seen.ndim != 1 or (num_observed is not None and seen.shape[0] != num_observed):
         wanted = "(p,)" if num_observed is None else f"({num_observed},)"

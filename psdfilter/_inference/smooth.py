@@ -1,16 +1,20 @@
 """The smoother of whole series."""
 
+import warnings
+
 import numpy as np
 
+from .. import _results
 from .._checks import Numbers, as_count, is_concrete
 from .._frames.table import Frame, Times, as_table
 from .._statespace.model import Inputs
 from .ability import Ability
 from .model import AbstractModel
+from .notices import unresolved_smoother
 from .posterior import Posterior, Smoothed
 from .registry import require
-from .run import checked_keep, filter_series, named, series_for
-from .trace import Moments
+from .run import ResolutionWarning, checked_keep, filter_series, named, series_for
+from .trace import Moments, Smoothing
 
 
 def run_smoother(
@@ -60,4 +64,16 @@ def run_smoother(
 def smooth_posterior(post: Posterior, lag: int | None, laws: bool) -> Smoothed:
     """The smoother after a filter that has been run."""
     out = post.model.smooth(post.series, post.trace, lag, laws)
-    return Smoothed(post, Moments(out.mean, out.covariance), out.laws, out.method, lag)
+    _warn_unresolved(post, out)
+    return Smoothed(post, Moments(out.mean, out.covariance), out.laws, out.method, lag, out.errors)
+
+
+def _warn_unresolved(post: Posterior, out: Smoothing) -> None:
+    """Name the first smoothed law that misses the tolerance, unless the filter has warned."""
+    if out.errors is None or not is_concrete(out.errors):
+        return
+    errors, tol = np.asarray(out.errors), post.model.tol
+    missed = ~(errors <= tol)
+    if missed.any() and not np.any(np.asarray(post.codes) == _results.UNRESOLVED):
+        message = unresolved_smoother((post.model.engine, out.method), tol, errors, missed)
+        warnings.warn(message, ResolutionWarning, stacklevel=3)

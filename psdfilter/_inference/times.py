@@ -162,6 +162,8 @@ def real_clock(num: int, times: Times) -> Clock:
 
 
 def _shaped(num: int, times: Times) -> Array:
+    if np.ma.is_masked(times):
+        raise ValueError("times must all be known, got a masked array: leave out these rows")
     try:
         array = times if isinstance(times, jax.Array) else jnp.asarray(_numbers(times))
     except (TypeError, ValueError) as error:

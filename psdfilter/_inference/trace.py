@@ -84,6 +84,7 @@ class Smoothing(NamedTuple):
     covariance: Float[Array, "t d d"]
     laws: PyTree  # AbstractLaws or None
     method: str
+    errors: Float[Array, " t"] | None = None  # estimated total variation; None if it is not known
 
 
 class Ahead(NamedTuple):

@@ -333,7 +333,13 @@ def _linear_box(
 ) -> Box:
     F, b, noise = dynamics
     if given is not None:
-        return as_box("state_box", given, len(F))
+        box = as_box("state_box", given, len(F))
+        if box.periodic:
+            raise ValueError(
+                "state_box must have no axes that wrap for linear_gaussian, whose transitions do "
+                "not: additive_gaussian(lambda u: F @ u + b, ..., state_box=...) wraps the noise"
+            )
+        return box
     assert mean is not None
     assert start is not None
     return gaussian_box(F, b, noise.matrix(), mean, start.matrix(), horizon)

@@ -44,13 +44,16 @@ from .functions import (
 )
 from .matrices import as_mean, observation_parts
 from .model import StateSpaceModel
-from .noise import Noise, as_noise
+from .noise import as_noise
 from .simulation import typical_boxes
+from .step_laws import Leaning, Upright
 from .tails import Densities
 
 # Of the shortest time scale that drift and diffusion have where the state is: errors of second
 # order are then a few parts in a thousand of a step's own spread.
 _SHARE = 0.2
+# The step of equations in which nothing changes: longer than any time between two observations.
+_ENDLESS = 1e6
 _SEED, _TYPICAL = 20_240_101, 64
 # Gauss and Legendre's rule of three nodes on (0, 1).
 _NODES, _WEIGHTS = (0.5 - np.sqrt(0.15), 0.5, 0.5 + np.sqrt(0.15)), (5 / 18, 8 / 18, 5 / 18)
@@ -175,69 +178,6 @@ class AbstractOfEquation(AbstractFunction):
         return self.equation.drift.wants | self.equation.diffusion.wants | {"dt"}
 
 
-# Laws that lean less are known to first order, which leaves 1e-10; quotients keep ten digits.
-_UPRIGHT = 1e-5
-
-
-class Leaning(eqx.Module):
-    """m + s (e^{b xi - b^2 / 2} - 1) / y, xi standard normal: of mean m, variance s^2, one sided.
-
-    Attributes:
-        mean: m.
-        covariance: s^2.
-        y: with y^3 + 3 y the skewness; b^2 = log(1 + y^2), of the sign of y.
-    """
-
-    mean: Float[Array, " 1"]
-    covariance: Float[Array, "1 1"]
-    y: Float[Array, ""]
-
-    @staticmethod
-    def of(mean: Array, covariance: Array, skewness: Array) -> "Leaning":
-        """The law with these three moments."""
-        return Leaning(mean, covariance, 2.0 * jnp.sinh(jnp.arcsinh(0.5 * skewness) / 3.0))
-
-    @property
-    def _shape(self) -> tuple[Array, Array, Array]:
-        """Whether it leans, y and b; any other numbers if it does not."""
-        leans = jnp.abs(self.y) >= _UPRIGHT
-        y = jnp.where(leans, self.y, _UPRIGHT)
-        return leans, y, jnp.sign(y) * jnp.sqrt(jnp.log1p(jnp.square(y)))
-
-    def log_density(self, z: Float[Array, " 1"]) -> Array:
-        """log p(z); -inf beyond the end, where p falls to zero with all its derivatives."""
-        spread, (leans, y, b) = jnp.sqrt(self.covariance[0, 0]), self._shape
-        r = (z - self.mean)[0] / spread
-        inside = y * r > -1.0
-        grown = jnp.log1p(jnp.where(inside, y * r, 0.0))
-        logs = -0.5 * jnp.square(grown / b + 0.5 * b) - grown + jnp.log(y / b)
-        upright = -0.5 * jnp.square(r) + 0.5 * self.y * (r**3 - 3 * r)
-        logs = jnp.where(leans, jnp.where(inside, logs, -jnp.inf), upright)
-        return logs - jnp.log(spread) - 0.5 * np.log(2 * np.pi)
-
-    def draw(self, key: Array) -> Array:
-        """One draw."""
-        xi, (leans, y, b) = jax.random.normal(key, (1,)), self._shape
-        grown = jnp.expm1(b * xi - 0.5 * jnp.square(b)) / y
-        upright = xi + 0.5 * self.y * (jnp.square(xi) - 1)
-        return self.mean + jnp.sqrt(self.covariance[0]) * jnp.where(leans, grown, upright)
-
-
-class Upright(eqx.Module):
-    """A Gaussian step."""
-
-    mean: Float[Array, " d"]
-    covariance: Float[Array, "d d"]
-
-    def log_density(self, z: Float[Array, " d"]) -> Array:
-        """log p(z)."""
-        return Noise(self.covariance).log_density(z - self.mean)
-
-    def draw(self, key: Array) -> Array:
-        """One draw."""
-        return self.mean + Noise(self.covariance).draw(key)
-
-
 def _law(equation: Equation, u: Array, row: Inputs) -> Leaning | Upright:
     """The law of z after one step from u."""
     return equation.step(equation.coordinates.from_user(u), row, _step(row))
@@ -319,13 +259,16 @@ def diffusion(
     chosen = as_support("real" if support is None else support)
     assert chosen is not None
     coordinates = chosen.of_dim(dim)
+    if m0 is not None and prior is None:
+        _refuse_outside(coordinates, as_mean("m0", m0))
     equation = Equation(as_function(drift), as_function(diffusion), coordinates)
     if step is None:
         step = _time_scale(equation, sample, inputs)
     if not (isinstance(step, float | int) and 0 < step < np.inf):
         raise ValueError(f"step must be a positive number, got {step!r}")
     density, sampler = StepDensity(equation), StepSampler(equation)
-    row = Row(inputs, None, jnp.asarray(float(step)), None)
+    # Where nothing changes in time one step is as good as many, and no typical one.
+    row = Row(inputs, None, jnp.asarray(float(step) if step < _ENDLESS else 1.0), None)
     see = _sensor(h, R, log_observation, dim)
     boxes = typical_boxes(
         (sample, sampler, None), Densities(start, density, coordinates, row), row, None
@@ -356,6 +299,12 @@ def _start(
     mean = as_mean("m0", m0)
     noise = as_noise("P0", P0, mean.shape[0])
     return GaussianPrior(mean, noise), GaussianStart(mean, noise), mean.shape[0]
+
+
+def _refuse_outside(coordinates: Coordinates, mean: Float[Array, " d"]) -> None:
+    """A mean beyond the support."""
+    if is_concrete(mean) and not np.isfinite(np.asarray(coordinates.from_user(mean))).all():
+        raise ValueError(f"m0 must lie in the support of the state, got {np.asarray(mean)}")
 
 
 def _sensor(
@@ -390,4 +339,4 @@ def _time_scale(equation: Equation, sample: AbstractFunction, inputs: Inputs) ->
     if not is_concrete(rates):
         raise ValueError("step must be given for a diffusion with traced parameters")
     fastest = float(np.nanquantile(np.asarray(rates), 0.95))
-    return _SHARE / fastest if fastest > 0 else 1e6
+    return min(_SHARE / fastest, _ENDLESS) if fastest > 0 else _ENDLESS

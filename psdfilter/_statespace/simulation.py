@@ -98,6 +98,10 @@ def typical_boxes(
         low, high = jnp.quantile(points, jnp.asarray([tail, 1 - tail]), axis=0)
         margin = _MARGIN * (high - low)
         return _in_units(coordinates, Box(low - margin, high + margin)), None
+    known = np.asarray(paths)
+    # Draws of a prior that reaches beyond the support: there is none of it there.
+    inside = np.all(np.isfinite(known[:, 0]), axis=1)
+    paths = paths[inside] if np.mean(inside) > 0.5 else paths
     box = box_of_paths(np.asarray(paths))
     wide = tail_box(box, densities, (paths[:, -2], paths[:, -1]))
     return _in_units(coordinates, box), _in_units(coordinates, wide)

@@ -119,3 +119,19 @@ def test_gaps_and_sensors_of_one_time_are_rows_like_others():
     np.testing.assert_allclose(jumps.mean, straight, rtol=1e-13)
     twice = psd.run_filter(model, [0.3, 0.5, np.nan, -0.2], times=[1, 4, 4, 9])
     np.testing.assert_allclose(twice.mean, straight[np.array([0, 1, 1, 2])], rtol=1e-13)
+
+
+@pytest.mark.long
+def test_derivatives_go_through_numbers_that_only_functions_know():
+    """No argument is traced here, and no loop that ends with the data has a derivative."""
+
+    def log_likelihood(rate):
+        ssm = psd.additive_gaussian(
+            lambda u: rate * jnp.sin(u), lambda x: x, 0.1, 0.2, 0.1, 0.3, state_box=(-3.0, 3.0)
+        )
+        model = psd.learn(ssm, 0.5, engine=psd.engines.Mixture(order=1))
+        return psd.run_filter(model, [0.2, 0.5, -0.1]).log_likelihood
+
+    step = 1e-5
+    wanted = (log_likelihood(0.9 + step) - log_likelihood(0.9 - step)) / (2 * step)
+    assert float(jax.grad(log_likelihood)(0.9)) == pytest.approx(float(wanted), rel=1e-5)

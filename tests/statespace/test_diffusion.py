@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import psdfilter as psd
-from psdfilter._statespace.diffusion import Leaning
+from psdfilter._statespace.step_laws import Leaning
 
 TIMES = np.array([0.3, 0.5, 1.4])
 
@@ -225,3 +225,26 @@ def test_a_diffusion_is_learned_without_a_word_about_boxes():
     )
     model = psd.learn(ssm, tol=1e-2)
     assert model.report.engine == "adaptive"
+
+
+@pytest.mark.long
+def test_a_prior_that_reaches_beyond_the_support_has_a_box():
+    """N(1, 0.1) has a share of 0.0008 below zero, where prices are not."""
+    drift, sd = 0.05, 0.2
+    ssm = psd.diffusion(
+        lambda x: drift * x, lambda x: sd * x, support="positive", m0=1.0, P0=0.1,
+        h=lambda x: x, R=0.01,
+    )  # fmt: skip
+    post = psd.run_filter(psd.learn(ssm, 1e-3), [1.0, 1.1], times=[0.0, 1.0])
+    x = np.linspace(1e-4, 4.0, 4000)
+    law = stats.norm.pdf(x, 1.0, 0.1**0.5) * stats.norm.pdf(1.0, x, 0.1)
+    law /= law.sum()
+    middle = np.log(x) + drift - sd**2 / 2
+    law = stats.norm.pdf(np.log(x)[:, None], middle[None, :], sd) @ law / x
+    law *= stats.norm.pdf(1.1, x, 0.1)
+    mean = (law @ x) / law.sum()
+    assert float(post.mean[-1, 0]) == pytest.approx(mean, abs=1e-3)
+    with pytest.raises(ValueError, match="m0 must lie in the support"):
+        psd.diffusion(
+            lambda x: x, lambda x: x, support="positive", m0=-1.0, P0=0.1, h=lambda x: x, R=0.1
+        )

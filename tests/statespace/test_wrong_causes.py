@@ -1,5 +1,7 @@
 """Mistakes that users make, and messages that name their cause."""
 
+import datetime
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -113,3 +115,31 @@ def test_memory_beside_regimes_is_refused():
     )
     with pytest.raises(ValueError, match="must not take last_y beside regimes"):
         psd.switching([leverage, leverage], np.full((2, 2), 0.5))
+
+
+@pytest.mark.parametrize(
+    ("ys", "message"),
+    [
+        (np.array(["2020-01-01", "2020-01-02"], dtype="datetime64[D]"), "ys.*dates or times"),
+        (np.array([1 + 2j, 3.0]), "ys must hold real numbers"),
+        (np.array(["a", "b"]), "ys must hold numbers"),
+        ([datetime.date(2020, 1, 1)], "ys.*dates or times"),
+    ],
+)
+def test_observations_that_are_no_numbers_are_named(ys, message):
+    with pytest.raises(ValueError, match=message):
+        psd.run_filter(psd.learn(psd.linear_gaussian(0.9, 0.2, 1.0, 0.3, 0.0, 1.0)), ys)
+
+
+def test_masked_observations_are_missing_ones():
+    learned = psd.learn(psd.linear_gaussian(0.9, 0.2, 1.0, 0.3, 0.0, 1.0))
+    masked = np.ma.masked_array([0.1, 99.0, 0.3], mask=[False, True, False])
+    wanted = psd.run_filter(learned, [0.1, np.nan, 0.3])
+    assert float(psd.run_filter(learned, masked).log_likelihood) == float(wanted.log_likelihood)
+    with pytest.raises(ValueError, match="times"):
+        psd.run_filter(learned, [0.1, 0.2], times=np.ma.masked_array([0.0, 1.0], mask=[0, 1]))
+
+
+def test_axes_that_wrap_and_linear_transitions_contradict_each_other():
+    with pytest.raises(ValueError, match="no axes that wrap for linear_gaussian"):
+        psd.linear_gaussian(0.9, 0.2, 1.0, 0.3, 0.0, 1.0, state_box=psd.Box(-3.0, 3.0, periodic=0))

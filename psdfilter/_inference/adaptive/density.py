@@ -47,6 +47,11 @@ class LineDensity(AbstractDensity):
     law: Law
     sink: Sink | None = None  # of a smoothed law
 
+    @staticmethod
+    def of(ssm: StateSpaceModel, law: Law, sink: Sink | None = None) -> "LineDensity":
+        """Without the laws between two rows: a thousand, one inside the other, are no tree."""
+        return LineDensity(ssm, law._replace(before=None), sink)
+
     @property
     def dim(self) -> int:
         """One."""

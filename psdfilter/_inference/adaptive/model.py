@@ -44,6 +44,7 @@ class LineLaws(AbstractLaws):
     ssm: StateSpaceModel
     laws: Sequence[Law]
     filtered: Sequence[Law] | None = None
+    sinks: Sequence[Sink | None] | None = None  # of smoothed laws on panels of their own
 
     def _each(self, one: Callable[[Law], np.ndarray]) -> Array:
         return jnp.asarray(np.stack([one(law) for law in self.laws]))
@@ -71,9 +72,11 @@ class LineLaws(AbstractLaws):
         """Exact between the nodes: G(x, y_t) / Z sum_m v_m Q(u_m, x)."""
         law = self.laws[t]
         if self.filtered is None:
-            return LineDensity(self.ssm, law)
+            return LineDensity.of(self.ssm, law)
+        if self.sinks is not None:
+            return LineDensity.of(self.ssm, law, self.sinks[t])
         if t + 1 == len(self.laws):
-            return LineDensity(self.ssm, self.filtered[t])
+            return LineDensity.of(self.ssm, self.filtered[t])
         after, smoothed = self.filtered[t + 1], self.laws[t + 1]
         if at_one_time(after, self.filtered[t]):
             # Several sensors at one time share their smoothed density.
@@ -89,7 +92,7 @@ class LineLaws(AbstractLaws):
         sums = known_values(self.ssm).push(after.source, after.nodes)
         weights = log_ratio(smoothed.log_masses, sums.log_p)
         sink = Sink(after.nodes, weights, after.source.t, after.source.row)
-        return LineDensity(self.ssm, self.filtered[t], sink)
+        return LineDensity.of(self.ssm, self.filtered[t], sink)
 
 
 class AdaptiveModel(AbstractAdaptive):
@@ -147,7 +150,7 @@ class AdaptiveModel(AbstractAdaptive):
 
     def density(self, law: Recent) -> LineDensity:
         """The law as a density."""
-        return LineDensity(self.ssm, law.law)
+        return LineDensity.of(self.ssm, law.law)
 
     def run(self, series: Series, keep: bool) -> Trace:
         """The filter of a series."""
@@ -199,11 +202,11 @@ class AdaptiveModel(AbstractAdaptive):
             fixed = self.fixed()
             return fixed.smooth(series, fixed.run(series, keep), lag, keep)
         kept: AdaptiveTrace = trace.laws
-        out = smooth(self._values, kept)
-        pairs = zip(kept.laws, out.masses, strict=True)
-        laws = tuple(smoothed_law(law, masses) for law, masses in pairs)
-        moments = jnp.asarray(out.mean), jnp.asarray(out.covariance)
-        return Smoothing(*moments, LineLaws(self.ssm, laws, kept.laws), "backward sums")
+        out = smooth(self._values, kept, self.plan.tol, self.plan.tol / self.plan.share)
+        laws = LineLaws(self.ssm, out.laws, kept.laws, out.sinks)
+        put = jax.device_put
+        moments = put(out.mean), put(out.covariance)
+        return Smoothing(*moments, laws, "backward sums", put(out.errors))
 
     def paths(
         self, series: Series, trace: Trace, key: PRNGKeyArray, num: int
@@ -258,12 +261,6 @@ class AdaptiveModel(AbstractAdaptive):
 
     def _table(self, law: Law, ys: Array, t: Array, row: Inputs) -> Float[Array, "n k"]:
         return log_observation_grid(self.ssm, jnp.asarray(law.nodes)[:, None], ys, t, row)
-
-
-def smoothed_law(law: Law, masses: Float[np.ndarray, " n"]) -> Law:
-    """The law on the same nodes with other masses."""
-    with np.errstate(divide="ignore"):
-        return law._replace(log_masses=np.log(masses / np.sum(masses)))
 
 
 def _moments(law: Law) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:

@@ -10,42 +10,117 @@ import numpy as np
 from jaxtyping import Float
 
 from . import robust
+from .backward import smooth_resolved
+from .density import Sink
 from .reach import Frame
-from .state import Law
+from .rules import embedded_error
+from .state import Law, relative_errors
 from .tables import Source, Values
 from .trace import AdaptiveTrace
 
 
 class SmoothedTrace(NamedTuple):
-    """Masses of x_t given all observations, on the nodes of the filter's trace.
+    """Laws of x_t given all observations.
 
-    `errors` are the filter's own at the time, and what the backward sums add by a coarser rule.
+    `errors` are the filter's own at the time, and what the backward sums add by a coarser rule;
+    `sinks` what comes after each law, if it is not on the filter's nodes.
     """
 
-    masses: tuple[Float[np.ndarray, " n"], ...]
+    laws: tuple[Law, ...]
     errors: Float[np.ndarray, " t"]
     mean: Float[np.ndarray, "t 1"]
     covariance: Float[np.ndarray, "t 1 1"]
+    sinks: tuple[Sink | None, ...] | None
 
 
-def smooth(values: Values, trace: AdaptiveTrace) -> SmoothedTrace:
+def smooth(values: Values, trace: AdaptiveTrace, tol: float, target: float) -> SmoothedTrace:
+    """On the nodes of the filter; on others where these do not show what is asked for.
+
+    `tol` is what a law may be off by, `target` what a row is held to.
+    """
+    out = _on_nodes(values, trace)
+    own = out.errors - np.maximum.accumulate(trace.errors[::-1])[::-1]
+    return out if np.max(own) <= tol else _resolved(values, trace, target)
+
+
+def _on_nodes(values: Values, trace: AdaptiveTrace) -> SmoothedTrace:
     """omega_{t-1}(u_m) = v_m sum_j Q(u_m, x_j) omega_t(x_j) / p_t(x_j), from the last row back."""
     num = len(trace.laws)
-    masses, errors = [np.zeros(0)] * num, np.zeros(num)
-    mean, variance = np.zeros(num), np.zeros(num)
+    errors, laws = np.zeros(num), list(trace.laws)
     omega = rough = trace.laws[-1].masses
-    passed = 0.0
+    passed = blind = 0.0
     for k in range(num - 1, -1, -1):
         law = trace.laws[k]
-        masses[k], mean[k] = omega, omega @ law.nodes
-        variance[k] = omega @ np.square(law.nodes - mean[k])
-        gap = float(np.sum(np.abs(omega - rough)))
+        blind += _blindness(values, law, omega)
+        gap = max(float(np.sum(np.abs(omega - rough))), _own_error(law, omega)) + blind
         passed = max(passed, trace.errors[k])
         errors[k] = passed + gap
+        laws[k] = smoothed_law(law, omega)
         if k == 0:
             break
         omega, rough = _back(values, trace, k, (omega, rough), law)
-    return SmoothedTrace(tuple(masses), errors, mean[:, None], variance[:, None, None])
+    return _told(laws, errors, None)
+
+
+def _own_error(law: Law, omega: np.ndarray) -> float:
+    """What the rule of the nodes misses of masses that it was not chosen for."""
+    if len(omega) == 1:
+        return 0.0
+    sums = [float(np.sum(omega * ratios)) for ratios in law.ratios[:2]]
+    return float(embedded_error(np.array(1.0 - sums[0]), np.array(sums[0] - sums[1])))
+
+
+def _blindness(values: Values, law: Law, omega: np.ndarray) -> float:
+    """What sums over old panels miss of p: rough transitions are integrated anew by the filter."""
+    if law.source is None or law.source.smooth is None:
+        return 0.0
+    _, own = relative_errors(values.push(law.source, law.nodes).companions)
+    return float(omega @ np.minimum(np.abs(own), 2.0))
+
+
+def _resolved(values: Values, trace: AdaptiveTrace, target: float) -> SmoothedTrace:
+    """On panels that are chosen for smoothed laws."""
+    # Rows of one time share their law, and several transitions have laws in between.
+    chain: list[Law] = []
+    place = np.zeros(len(trace.laws), int)
+    for k, law in enumerate(trace.laws):
+        hops = int(trace.hops[k])
+        if hops == 0 and chain:
+            chain[-1] = law
+        else:
+            chain += [*_between(law, hops), law]
+        place[k] = len(chain) - 1
+    found = smooth_resolved(values, chain, target)
+    rows = [found[i] for i in place]
+    own = np.cumsum([one.error for one in found[::-1]])[::-1][place]
+    passed = np.maximum.accumulate(trace.errors[::-1])[::-1]
+    return _told([one.law for one in rows], passed + own, tuple(one.sink for one in rows))
+
+
+def _between(law: Law, hops: int) -> list[Law]:
+    """Laws between two rows, the earliest first."""
+    out: list[Law] = []
+    here = law.before
+    while here is not None and len(out) < hops - 1:
+        out.append(here)
+        here = here.before
+    return out[::-1]
+
+
+def _told(
+    laws: list[Law], errors: np.ndarray, sinks: tuple[Sink | None, ...] | None
+) -> SmoothedTrace:
+    mean = np.array([law.masses @ law.nodes for law in laws])
+    variance = np.array(
+        [law.masses @ np.square(law.nodes - m) for law, m in zip(laws, mean, strict=True)]
+    )
+    return SmoothedTrace(tuple(laws), errors, mean[:, None], variance[:, None, None], sinks)
+
+
+def smoothed_law(law: Law, masses: Float[np.ndarray, " n"]) -> Law:
+    """The law on the same nodes with other masses."""
+    with np.errstate(divide="ignore"):
+        return law._replace(log_masses=np.log(masses / np.sum(masses)))
 
 
 def _back(

@@ -120,7 +120,8 @@ def _pull(dynamic, static, old, new, at):
             higher = jnp.maximum(peak, jnp.max(logs, axis=0))
             safe = _or_zero(higher)
             terms = jnp.sum(jnp.exp(logs - safe[None, :]), axis=0)
-            return higher, total * jnp.exp(_or_zero(peak) - safe) + terms
+            # exp(-inf) where nothing has been found so far, and not 0 inf.
+            return higher, total * jnp.exp(jnp.where(higher > peak, peak - safe, 0.0)) + terms
 
         first = jnp.full(NEW, -jnp.inf), jnp.zeros(NEW)
         peak, total = jax.lax.fori_loop(0, num_old, add, first)

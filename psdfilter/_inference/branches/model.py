@@ -176,7 +176,10 @@ class BranchModel(AbstractModel):
         key = jax.random.key(0)
         back = go_back(trace.laws[0], parts_of(self.ssm), wide.moves, key, _PATHS)
         laws = BranchLaws.of(jax.tree.map(lambda a: a[wide.places], back.laws))
-        return Smoothing(laws.states.mean, laws.states.covariance, laws, "backward sampling")
+        states = laws.states
+        # Probabilities of regimes are averages over paths, with an error of up to 1 / sqrt(paths).
+        errors = trace.errors + _PATHS**-0.5
+        return Smoothing(states.mean, states.covariance, laws, "backward sampling", errors)
 
     def paths(
         self, series: Series, trace: Trace, key: PRNGKeyArray, num: int

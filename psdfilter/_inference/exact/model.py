@@ -187,7 +187,7 @@ class ExactModel(AbstractBankModel):
         ahead = None if lag is None else min(lag, series.num - 1)
         bank, mean, covariance = self._smoothed(trace.laws, replace(series, ys=used), ahead)
         laws = BankLaws.with_moments(bank, self.layout, mean, covariance)
-        return Smoothing(mean, covariance, laws, "exact")
+        return Smoothing(mean, covariance, laws, "exact", jnp.zeros(series.num))
 
     def _smoothed(self, laws: Bank, series: Series, lag: int | None) -> SmoothedBank:
         """By differences of covariances where those keep their digits, else by roots."""

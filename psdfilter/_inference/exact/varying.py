@@ -104,7 +104,7 @@ class VaryingModel(AbstractBankModel):
         del lag, keep
         bank, (mean, covariance) = _smooth(self.form, trace.laws, series)
         laws = BankLaws.with_moments(bank, self.layout, mean, covariance)
-        return Smoothing(mean, covariance, laws, "exact")
+        return Smoothing(mean, covariance, laws, "exact", jnp.zeros(series.num))
 
     def paths(
         self, series: Series, trace: Trace, key: PRNGKeyArray, num: int

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, PyTree
 
-from ..._checks import is_concrete, is_traced, looked_at
+from ..._checks import is_concrete, is_traced, is_transformed, looked_at
 from ..._statespace.functions import Row
 from ..lengths import count_of, longer, room_for
 from ..series import Series
@@ -54,7 +54,7 @@ def expanded(series: Series, sensors: int = 1) -> Expanded:
 
 def roomy(rows: Rows, *others: PyTree) -> Rows:
     """The same rows in longer arrays, as `lengths.with_room` does it."""
-    if is_traced((rows, others)):
+    if is_transformed() or is_traced((rows, others)):
         return rows
     num = rows.ys.shape[0]
     length = room_for(num)

@@ -253,16 +253,15 @@ def _window(
 
     num = level.cells(space.dim)
 
-    def look(window: Window) -> Array:
-        predicted = push(ssm, space, before, source, cells_of(window, num).middles).logs
-        shape = predicted.shape
-        predicted = predicted.reshape(-1, *((num,) * space.dim))
-        predicted = highest_near(predicted, 1, space.whole(window)).reshape(shape)
+    def look(window: Window) -> tuple[Array, Array]:
+        there = push(ssm, space, before, source, cells_of(window, num).middles).logs
+        near = there.reshape(-1, *((num,) * space.dim))
+        near = highest_near(near, 1, space.whole(window)).reshape(there.shape)
         if takes_u(ssm):
-            predicted = jnp.zeros_like(predicted)
-        heights = _heights(ssm, space, before, seen, source, window, num)
-        top = jnp.max(predicted + heights, axis=0)
-        return jax.lax.stop_gradient(top)
+            there = near = jnp.zeros_like(near)
+        certain, heights = _heights(ssm, space, before, seen, source, window, num)
+        found = jnp.max(near + heights, axis=0), jnp.max(there + certain, axis=0)
+        return jax.lax.stop_gradient(found)
 
     reach = jax.lax.stop_gradient(reach)
     return find_window(space, reach, look, jnp.asarray(level.eps), num)
@@ -276,21 +275,26 @@ def _heights(
     source: Source,
     window: Window,
     num: int,
-) -> Float[Array, "k n"]:
-    """The highest that a likelihood may be inside of cells, from a closer look at it alone.
+) -> tuple[Float[Array, "k n"], Float[Array, "k n"]]:
+    """The highest that a likelihood is found, and may be, inside of cells, from a closer look.
 
     The parabolas through three points show peaks that are narrower than what lies between them.
     """
     dense, dim = _DENSE[space.dim], space.dim
     if seen.ys.shape[0] == 0 and not takes_u(ssm):
-        return jnp.zeros((len(parts_of(ssm)), num**dim))
+        nothing = jnp.zeros((len(parts_of(ssm)), num**dim))
+        return nothing, nothing
     points = cells_of(window, num * dense).middles
     logs = _log_sharp(ssm, space, before, seen, source, points)
     lines = logs.reshape(-1, *((num * dense,) * dim))
     whole = space.whole(window)
     rises = [hidden_rise(lines, 1 + axis, whole[axis]) for axis in range(dim)]
-    heights = sum(rises, start=lines).reshape(-1, *((num, dense) * dim))
-    return jnp.max(heights, axis=tuple(range(2, 2 * dim + 1, 2))).reshape(-1, num**dim)
+    inner = tuple(range(2, 2 * dim + 1, 2))
+    certain, heights = (
+        jnp.max(a.reshape(-1, *((num, dense) * dim)), axis=inner).reshape(-1, num**dim)
+        for a in (lines, sum(rises, start=lines))
+    )
+    return certain, heights
 
 
 def _tops(

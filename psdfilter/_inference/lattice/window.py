@@ -30,8 +30,8 @@ class Cells(NamedTuple):
     widths: Float[Array, " d"]
 
 
-# log of a density in the cells of a window, as high as it may be there.
-Look = Callable[[Window], Float[Array, " n"]]
+# log of a density in the cells of a window, as high as it may be there, and as it was found.
+Look = Callable[[Window], tuple[Float[Array, " n"], Float[Array, " n"]]]
 
 
 def cells_of(window: Window, num: int) -> Cells:
@@ -48,14 +48,20 @@ def find_window(space: Space, reach: Window, look: Look, eps: Array, num: int) -
     """The smallest window that leaves out the share eps of the mass, give or take a cell."""
 
     def closer(window: Window, share: Array) -> tuple[Window, None]:
-        logs = look(window).reshape((num,) * space.dim)
-        return jax.lax.stop_gradient(_closed_in(space, window, logs, share)), None
+        logs, certain = look(window)
+        logs = logs.reshape((num,) * space.dim)
+        total = logsumexp(certain)
+        return jax.lax.stop_gradient(_closed_in(space, window, logs, total, share)), None
 
     # A loop that is compiled once.
     return jax.lax.scan(closer, reach, eps * jnp.exp(-jnp.asarray(_SLACK)))[0]
 
 
-def _closed_in(space: Space, window: Window, logs: Array, eps: Array) -> Window:
+def _closed_in(space: Space, window: Window, logs: Array, total: Array, eps: Array) -> Window:
+    """Without the cells that cannot hold the share eps of what is certain.
+
+    A jump looks like a peak between two cells, and must not have others left out.
+    """
     num, whole = logs.shape[0], space.whole(window)
     heights = logs
     for axis in range(space.dim):
@@ -65,12 +71,13 @@ def _closed_in(space: Space, window: Window, logs: Array, eps: Array) -> Window:
     for axis, kind in enumerate(space.kinds):
         others = tuple(a for a in range(space.dim) if a != axis)
         line = logsumexp(heights, axis=others) if others else heights
-        low, high = _cut(line, eps)
+        shares = jnp.exp(jnp.minimum(line - jnp.where(jnp.isfinite(total), total, 0.0), 0.0))
+        low, high = _cut(shares, eps)
         a, b = window.lower[axis] + width[axis] * low, window.lower[axis] + width[axis] * high
         if kind == "walls":
             a, b = jnp.maximum(a, space.lower[axis]), jnp.minimum(b, space.upper[axis])
         if kind == "circle":
-            start, length = _arc(line, eps)
+            start, length = _arc(shares, eps)
             all_of_it = length > _WHOLE * num
             arc_low = window.lower[axis] + width[axis] * start
             arc_high = arc_low + width[axis] * length
@@ -115,18 +122,17 @@ def highest_near(logs: Array, first: int, whole: Array) -> Array:
     return out
 
 
-def _cut(line: Float[Array, " n"], eps: Array) -> tuple[Array, Array]:
+def _cut(share: Float[Array, " n"], eps: Array) -> tuple[Array, Array]:
     """Cells from which and to which there is all but the share eps at each end, one cell more."""
-    share = jax.nn.softmax(line)
     low = jnp.sum(jnp.cumsum(share) <= eps)
-    high = line.size - jnp.sum(jnp.cumsum(share[::-1]) <= eps)
-    return (low - 1).astype(line.dtype), (high + 1).astype(line.dtype)
+    high = share.size - jnp.sum(jnp.cumsum(share[::-1]) <= eps)
+    return (low - 1).astype(share.dtype), (high + 1).astype(share.dtype)
 
 
-def _arc(line: Float[Array, " n"], eps: Array) -> tuple[Array, Array]:
+def _arc(share: Float[Array, " n"], eps: Array) -> tuple[Array, Array]:
     """First cell and number of cells of the shortest arc that holds all cells that count."""
-    num = line.size
-    counts = jax.nn.softmax(line) > eps / num
+    num = share.size
+    counts = share > eps / num
     counts = counts | jnp.roll(counts, 1) | jnp.roll(counts, -1)
     twice = jnp.concatenate([counts, counts])
     index: Int[Array, " m"] = jnp.arange(2 * num)
@@ -134,4 +140,4 @@ def _arc(line: Float[Array, " n"], eps: Array) -> tuple[Array, Array]:
     gaps = jnp.where(index >= num, index - last, 0)
     end = jnp.argmax(gaps)
     gap = jnp.minimum(gaps[end], num - 1)
-    return ((end + 1) % num).astype(line.dtype), (num - gap).astype(line.dtype)
+    return ((end + 1) % num).astype(share.dtype), (num - gap).astype(share.dtype)

@@ -6,7 +6,9 @@ In coordinates x = m + L z, z ~ N(0, I), a function g is expanded in Hermite pol
 
 with coefficients a = E g, A = E g z', C = E g (z z' - 1), from a rule that is exact for polynomials
 of degree five. The first two terms are the linearisation that is best on average (not at a point);
-for a linear g it is g itself. The size of the third is what splitting goes by.
+for a linear g it is g itself. The size of the third is what splitting goes by, and of the higher
+ones as far as the points show them: where a function turns from one side to the other, as sin does
+at zero, there is no third.
 """
 
 from collections.abc import Callable
@@ -37,8 +39,23 @@ class Rule(NamedTuple):
     @property
     def quadratic(self) -> np.ndarray:
         """w_i (z_i z_i' - 1), (d, d, n): coefficients of the second Hermite polynomials."""
+        return self.weights * self.hermite
+
+    @property
+    def hermite(self) -> np.ndarray:
+        """z_i z_i' - 1, (d, d, n)."""
         outer = np.einsum("ni,nj->nij", self.points, self.points) - np.eye(self.points.shape[1])
-        return np.moveaxis(self.weights[:, None, None] * outer, 0, -1)
+        return np.moveaxis(outer, 0, -1)
+
+    @property
+    def directions(self) -> np.ndarray:
+        """|w_i| z_i z_i' / |z_i|^2, (d, d, n); the middle has none, or all."""
+        dim = self.points.shape[1]
+        length = np.linalg.norm(self.points, axis=1, keepdims=True)
+        unit = self.points / np.maximum(length, 1e-300)
+        outer = np.einsum("ni,nj->nij", unit, unit)
+        outer[0] = np.eye(dim) / dim
+        return np.moveaxis(np.abs(self.weights)[:, None, None] * outer, 0, -1)
 
 
 @lru_cache(maxsize=8)
@@ -64,11 +81,12 @@ def fifth_degree_rule(dim: int) -> Rule:
 
 
 class Expansion(NamedTuple):
-    """a, A and C of a function with k values."""
+    """a, A and C of a function with k values, and the higher terms at the points of the rule."""
 
     mean: Float[Array, " k"]
     slope: Float[Array, "k d"]
     curvature: Float[Array, "k d d"]
+    rest: Float[Array, "k n"]
 
     def bent(self) -> Float[Array, "k k"]:
         """Covariance of the quadratic part, 1/2 tr C_i C_j."""
@@ -80,12 +98,12 @@ def coefficients(rule: Rule, values: Float[Array, "n k"]) -> Expansion:
     # Relative to the value in the middle, so that an offset costs no digits.
     centre = values[0]
     delta = values - centre[None, :]
-    quadratic = jnp.asarray(rule.quadratic)
-    return Expansion(
-        centre + jnp.asarray(rule.weights) @ delta,
-        (jnp.asarray(rule.linear) @ delta).T,
-        jnp.moveaxis(quadratic @ delta, -1, 0),
-    )
+    mean = jnp.asarray(rule.weights) @ delta
+    slope = (jnp.asarray(rule.linear) @ delta).T
+    curvature = jnp.moveaxis(jnp.asarray(rule.quadratic) @ delta, -1, 0)
+    hermite = jnp.asarray(rule.hermite)
+    known = slope @ jnp.asarray(rule.points).T + 0.5 * jnp.einsum("kab,abn->kn", curvature, hermite)
+    return Expansion(centre + mean, slope, curvature, delta.T - mean[:, None] - known)
 
 
 def expand(
@@ -103,7 +121,7 @@ class Pushed(NamedTuple):
     mean: Float[Array, " k"]
     covariance: Float[Array, "k k"]
     slope: Float[Array, "k d"]
-    bend: Float[Array, ""]  # rms of the quadratic part in units of the new covariance
+    bend: Float[Array, ""]  # rms of what is not linear in units of the new covariance
     bend_by_axis: Float[Array, "d d"]  # its square, as a form of the direction in z
 
 
@@ -117,6 +135,9 @@ def push(expansion: Expansion, noise: Float[Array, "k k"]) -> Pushed:
     chol = semidefinite_cholesky(covariance)
     white = forward_solve(chol, expansion.curvature)
     square = 0.5 * jnp.einsum("kab,kbc->ac", white, white)
+    rest = jnp.sum(jnp.square(forward_solve(chol, expansion.rest)), axis=0)
+    rule = fifth_degree_rule(expansion.slope.shape[1])
+    square = square + jnp.asarray(rule.directions) @ rest
     return Pushed(expansion.mean, covariance, expansion.slope, jnp.sqrt(jnp.trace(square)), square)
 
 

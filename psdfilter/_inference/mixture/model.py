@@ -107,4 +107,6 @@ class AbstractMixtureModel(AbstractBankModel):
         drawn = self.backwards(series, trace, jax.random.key(_SEED), _PATHS)
         bank, mean, covariance = smoothed_laws(drawn, self.start_mixture.size)
         laws = BankLaws.with_moments(bank, self.layout, mean, covariance)
-        return Smoothing(mean, covariance, laws, "backward sampling")
+        # An average over paths is right to 1 / sqrt(paths).
+        errors = None if trace.errors is None else trace.errors + _PATHS**-0.5
+        return Smoothing(mean, covariance, laws, "backward sampling", errors)

@@ -101,9 +101,18 @@ def maybe_renormalized(plan: Plan, tables: TransitionTables, wanted: bool) -> Tr
     """Q(u, x) / int Q(u, x) dx, if asked for."""
     if not wanted:
         return tables
-    scaled = []
-    for part, rows, squares in zip(plan.transitions, tables.rows, tables.squares, strict=True):
-        mass = apply_last_axes(squares, tuple(plan.weights[a][None, :] for a in part.group))
-        scale = 1.0 / jnp.where(mass > 0, mass, 1.0)
-        scaled.append((rows * jnp.sqrt(scale), squares * scale))
-    return TransitionTables(tuple(r for r, _ in scaled), tuple(s for _, s in scaled))
+    scales = scales_to_one(plan, tables.squares)
+    rows = tuple(r * jnp.sqrt(scale) for r, scale in zip(tables.rows, scales, strict=True))
+    squares = tuple(s * scale for s, scale in zip(tables.squares, scales, strict=True))
+    return TransitionTables(rows, squares)
+
+
+def scales_to_one(
+    plan: Plan, squares: tuple[Float[Array, "..."], ...]
+) -> tuple[Float[Array, "..."], ...]:
+    """1 / int Q_g(u, x) dx of all factors; one where there is no mass."""
+    out = []
+    for part, square in zip(plan.transitions, squares, strict=True):
+        mass = apply_last_axes(square, tuple(plan.weights[a][None, :] for a in part.group))
+        out.append(1.0 / jnp.where(mass > 0, mass, 1.0))
+    return tuple(out)

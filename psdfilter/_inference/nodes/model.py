@@ -19,7 +19,7 @@ from ..model import AbstractFrozen, AbstractModel
 from ..numerics.observed import AbstractObservedLaws
 from ..report import Report
 from ..series import Series
-from ..trace import Ahead, Moved, Observation, Seen, Smoothing, Trace
+from ..trace import Ahead, Moved, Observation, Seen, Smoothing, Trace, held_to
 from .ahead import advance, ahead_laws
 from .evidence import Evidence
 from .filled import Filled
@@ -44,6 +44,9 @@ from .run import tick_on_nodes, trace_on_nodes
 from .smoothed import SmoothedLaws, pair_law, smooth_to_the_end
 
 ABILITIES = frozenset(Ability) - {Ability.LAG_OF_SENSORS}
+# Steps are watched from this dimension on. Estimates are two to four times the error where a model
+# is smooth (Lorenz-63, range_only, pendulum): a step counts as missed from three tolerances on.
+_WATCHED_DIM, _MISSED = 3, 3.0
 _SIZED_HERE = ("sized", "by the data of this call; learn(..., ys=...) does it once")
 
 
@@ -172,8 +175,13 @@ class NodesModel(AbstractModel):
         return density_on_nodes(self.filled, law)
 
     def run(self, series: Series, keep: bool) -> Trace:
-        """The filter of a series."""
-        return trace_on_nodes(self.filled, series, keep)
+        """The filter of a series; from three dimensions on, where nobody else serves, watched."""
+        if self.dim < _WATCHED_DIM or self.filled.ssm.vectorized or is_traced(series):
+            return trace_on_nodes(self.filled, series, keep)
+        trace = self.watched(series, keep)
+        if trace.errors is None or not is_concrete(trace.codes):
+            return trace
+        return trace._replace(codes=held_to(trace.codes, trace.errors, _MISSED * self.tol))
 
     def batched(self) -> "NodesModel | None":
         """Itself, unless its functions are NumPy's."""

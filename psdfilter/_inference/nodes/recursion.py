@@ -151,14 +151,16 @@ def hop(
     return predict_tensor(stepper.structure, squares, v.reshape(stepper.shape)).ravel()
 
 
-def _gaps_of(stepper: Stepper, watch: Watch, sources: Array, part: _Part) -> Float[Array, "t n"]:
-    """What each transition of a chunk adds to the error, from w p before it."""
-    layout, some = (stepper.structure, stepper.shape), part.series
+def _gaps_of(
+    stepper: Stepper, watch: Watch, sources: Array, predicted: Array, part: _Part
+) -> Float[Array, "t k"]:
+    """What each transition of a chunk adds to the error, from w p before it and p after it."""
+    some = part.series
 
-    def one(source: Array, t: Array, row: Inputs) -> Array:
-        return watch.moved(layout, source, t, row)
+    def one(source: Array, p: Array, t: Array, row: Inputs) -> Array:
+        return watch.moved(stepper.structure, source, p, (t, row))
 
-    return jax.vmap(one)(sources, some.steps, some.rows)
+    return jax.vmap(one)(sources, predicted, some.steps, some.rows)
 
 
 def _observe(stepper: Stepper, part: _Part) -> tuple[Array, Array, Array, Array]:
@@ -204,7 +206,7 @@ def _predict_along(
     state, (predicted, before) = jax.lax.scan(
         step, state, likelihood * weights[None, :], unroll=unroll
     )
-    gaps = None if watch is None else _gaps_of(stepper, watch, before, part)
+    gaps = None if watch is None else _gaps_of(stepper, watch, before, predicted, part)
     return state, predicted, None, gaps
 
 
@@ -240,7 +242,7 @@ def _predict_each(way: _Way, part: _Part, state: Array, last: Array, likelihood:
     gaps = (
         None
         if stepper.watch is None
-        else _gaps_of(stepper, stepper.watch, sources * weights[None, :], part)
+        else _gaps_of(stepper, stepper.watch, sources * weights[None, :], predicted, part)
     )
     return last, predicted, sources, gaps
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from ..._checks import looked_at
 from ..._statespace.model import Inputs
 from ..lengths import cut_rows, with_room
 from ..numerics.compiled import call_compiled
@@ -64,6 +65,10 @@ def trace_on_nodes(filled: Filled, series: Series, keep: bool, watched: bool = F
     if keep:
         assert out.sources is not None
         kept = Kept(steps.density, out.sources, steps.log_norm, host)
+    errors = None
+    if out.moved is not None:
+        xp, own, moved = looked_at(out.errors, out.moved)
+        errors = xp.minimum(own + moved, 2.0)  # no two laws are farther apart
     normalizers = steps.log_kept if out.log_normalizers is None else out.log_normalizers
     return Trace(
         log_likelihoods=steps.log_mass,
@@ -73,7 +78,7 @@ def trace_on_nodes(filled: Filled, series: Series, keep: bool, watched: bool = F
         seen=steps.seen,
         log_kept=steps.log_kept,
         log_normalizers=normalizers,
-        errors=None if out.moved is None else out.errors + out.moved,
+        errors=errors,
         last=NodesLaw(last),
         laws=kept,
     )

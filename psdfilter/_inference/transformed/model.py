@@ -187,7 +187,8 @@ class TransformedModel(AbstractModel):
         if not self._bends:
             return out
         mean, covariance = self._moments(out.laws, out.mean)
-        return Smoothing(mean, covariance, self._laws(out.laws) if keep else None, out.method)
+        laws = self._laws(out.laws) if keep else None
+        return Smoothing(mean, covariance, laws, out.method, out.errors)
 
     def paths(
         self, series: Series, trace: Trace, key: PRNGKeyArray, num: int

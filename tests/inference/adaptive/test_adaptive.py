@@ -119,7 +119,7 @@ def test_smoothing_laws_and_steps_agree():
     case.ys = case.ys[:8]
     trace, values = _run(case, 1e-3), values_of(case.ssm)
     truth = _kalman(case.ys)
-    back = smooth.smooth(values, trace)
+    back = smooth.smooth(values, trace, 1e-3, 1e-4)
     mean, var = truth[-1, 0], truth[-1, 1]
     for k in range(len(truth) - 2, -1, -1):
         gain = truth[k, 1] * 0.9 / (0.81 * truth[k, 1] + 0.25)

@@ -250,3 +250,16 @@ WRONG = {
 def test_what_makes_no_sense_is_refused(message):
     with pytest.raises(ValueError, match=message):
         WRONG[message]()
+
+
+@pytest.mark.long
+def test_a_sensor_that_jumps_where_the_circle_closes_loses_no_half():
+    """y = x + noise with x in (-pi, pi) is a density that jumps: loud, and not far from right."""
+    ssm = psd.additive_gaussian(lambda u: u, lambda x: x, 0.25, 0.25, 3.0, 0.25, state_box=CIRCLE)
+    with pytest.warns(psd.ResolutionWarning):
+        post = psd.run_filter(psd.learn(ssm, 1e-3), [3.0])
+    num = 20_000
+    x = -PI + 2 * PI * (np.arange(num) + 0.5) / num
+    law = wrapped_normal(x - 3.0, np.sqrt(0.5))
+    mass = (law * np.exp(-2.0 * (3.0 - x) ** 2) / np.sqrt(0.5 * PI)).sum() * 2 * PI / num
+    assert float(post.log_likelihood) == pytest.approx(np.log(mass), abs=0.01)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from models.particles_oracle import bootstrap
 from regime_oracles import dense_filter, dense_smoother, hidden_markov, normal
 
 import psdfilter as psd
@@ -71,6 +72,38 @@ def test_laws_are_those_of_a_dense_grid():
     assert abs(np.interp(float(post.quantile(0.2)[-1, 0]) - h / 2, GRID, levels) - 0.2) < 1e-4
     assert float(post.error_estimate) < 1e-4
     assert post.model.report.engine == "lattice"
+
+
+@pytest.mark.long
+def test_laws_are_those_of_a_million_particles():
+    """Particles (k, x): the regime moves first, then the state by the dynamics of the new one."""
+
+    def start(rng, num):
+        k = (rng.random(num) < INITIAL[1]).astype(int)
+        x = np.where(k == 0, rng.normal(size=num), 0.5 + 0.7 * rng.normal(size=num))
+        return np.stack([k, x], axis=1)
+
+    def move(rng, particles):
+        old, u = particles[:, 0].astype(int), particles[:, 1]
+        k = (rng.random(len(u)) < P[old, 1]).astype(int)
+        mean, sd = np.where(k == 0, 0.9 * np.sin(u), 0.5 * u + 0.4), np.where(k == 0, 0.3, 1.0)
+        return np.stack([k, mean + sd * rng.normal(size=len(u))], axis=1)
+
+    def seen(y):
+        def log_density(particles):
+            each = [np.log(sensor(particles[:, 1], y)) for sensor in SENSORS]
+            return np.where(particles[:, 0] == 0, *each)
+
+        return None if np.isnan(y) else log_density
+
+    means, errors, log_likelihood, error = bootstrap(
+        start, [move] * len(YS), [seen(y) for y in YS], num=1_000_000
+    )
+    ours = np.stack([filtered().regimes[:, 1], filtered().mean[:, 0]], axis=1)
+    # Standard errors of four runs are uncertain themselves: none is below that of the mean.
+    least = np.sqrt([0.25, 2.0]) / np.sqrt(1e6)
+    assert (np.abs(ours - means) < 6 * np.maximum(errors, least)).all()
+    assert abs(filtered().log_likelihood - log_likelihood) < 6 * max(error, 1e-3)
 
 
 @pytest.mark.slow

@@ -338,3 +338,20 @@ def test_a_saved_model_filters_the_same(bent, tmp_path):
     psd.save(tmp_path / "model.psd", learned)
     loaded = psd.load(tmp_path / "model.psd", ssm=ssm)
     np.testing.assert_array_equal(psd.run_filter(loaded, ys).mean, psd.run_filter(learned, ys).mean)
+
+
+@pytest.mark.long
+def test_a_function_that_turns_at_the_mean_is_no_line():
+    """At zero u + sin(u) / 2 has no quadratic part: its bend is in the terms after that."""
+    ssm = psd.additive_gaussian(lambda u: u + 0.5 * jnp.sin(u), lambda x: x, 0.01, 0.04, 0.0, 1.0)
+    model = psd.learn(ssm, 1e-3, engine=psd.engines.Mixture(order=1))
+    post = psd.run_filter(model, [0.9])
+    u, x = np.linspace(-7, 7, 1401), np.linspace(-4, 5, 1801)
+    law = np.exp(-0.5 * u**2)
+    moved = np.exp(-0.5 * (x[:, None] - u - 0.5 * np.sin(u)) ** 2 / 0.01) @ law
+    moved = moved * np.exp(-0.5 * (0.9 - x) ** 2 / 0.04)
+    moved /= moved.sum() * (x[1] - x[0])
+    gap = np.abs(np.asarray(post.density(0)(x[:, None])) - moved).sum() * (x[1] - x[0])
+    assert gap > 1e-3
+    assert 0.1 * gap < float(post.error_estimate) < 10 * gap
+    assert int(post.codes[0]) == _results.UNRESOLVED
