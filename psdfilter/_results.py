@@ -16,6 +16,7 @@ UNRESOLVED = 3
 SINGULAR = 4
 IMPRECISE = 5
 BAD_SERIES = 6
+HEAVY_TAILS = 7
 BAD_ANCHORS = 11
 BAD_FACTOR = 12
 BAD_PRECISION = 13
@@ -57,6 +58,11 @@ MESSAGES = {
     BAD_SERIES: (
         "this series of a fleet could not be read, or its filter raised an error; the others are "
         "not affected. See its message"
+    ),
+    HEAVY_TAILS: (
+        "more than a hundredth of the variance comes from one part in a million of the law, to "
+        "which no tolerance holds: mean and variance are rough, and may be infinite. Quantiles, "
+        "intervals and the density are right"
     ),
     BAD_ANCHORS: "anchors must be finite",
     BAD_FACTOR: (

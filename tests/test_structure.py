@@ -45,8 +45,8 @@ FLOORS = [
     ["observations"],
     ["batch", "posterior", "learn"],
     ["many"],
-    ["run", "online", "forecast"],
-    ["smooth", "online_filter"],
+    ["run", "online"],
+    ["smooth", "forecast", "online_filter"],
 ]
 
 

@@ -1,5 +1,6 @@
 """The laws of states and observations after the data."""
 
+import warnings
 from collections.abc import Callable
 
 import equinox as eqx
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from .. import _results
 from .._checks import Numbers, as_count, is_concrete
 from .._density.psd import AbstractDensity
 from .._frames.table import Times, bare_inputs
@@ -16,11 +18,13 @@ from .._statespace.model import Inputs
 from .ability import Ability
 from .laws import AbstractLaws
 from .model import AbstractModel
+from .notices import doubtful_forecast
 from .posterior import Forecast, Posterior
 from .registry import as_model, require
+from .run import ResolutionWarning
 from .series import as_rows
 from .times import days_since, is_dates
-from .trace import Moments
+from .trace import Ahead, Moments
 
 
 class LastLaw(AbstractLaws):
@@ -108,7 +112,7 @@ def forecast(
         zero, fine = jnp.zeros(1), jnp.zeros(1, int)
         law = LastLaw(post.laws, post.series.num)
         return Forecast(summary, law, own, at, rows, zero, fine, labels, post.origin)
-    out = own.ahead(post.trace.last, at, rows)
+    out = _warned(own.ahead(post.trace.last, at, rows), post)
     return Forecast(
         model=own,
         summary=Moments(out.mean, out.covariance),
@@ -120,6 +124,25 @@ def forecast(
         called=labels,
         origin=post.origin,
     )
+
+
+# Of a variance: beyond that its size depends on tails that nobody looks at.
+_HEAVY = 0.01
+
+
+def _warned(out: Ahead, post: Posterior) -> Ahead:
+    """With codes where tails decide on moments; and a word about the first step that has one."""
+    if not is_concrete(out.codes) or not is_concrete(post.codes):
+        return out
+    shares, codes = out.laws.tail_shares(lambda x: x), np.asarray(out.codes)
+    if shares is not None:
+        heavy = np.asarray(jnp.max(shares, axis=1)) > _HEAVY
+        codes = np.where((codes == _results.OK) & heavy, _results.HEAVY_TAILS, codes)
+    bad = np.flatnonzero(codes != _results.OK)
+    if bad.size and int(post.codes[-1]) == _results.OK:
+        message = doubtful_forecast(int(bad[0]) + 1, bad.size, int(codes[bad[0]]))
+        warnings.warn(message, ResolutionWarning, stacklevel=3)
+    return out._replace(codes=jnp.asarray(codes))
 
 
 def _rows_ahead(post: Posterior, num: int, inputs: Inputs, times: Times) -> Inputs:

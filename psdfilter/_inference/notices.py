@@ -4,6 +4,9 @@ import math
 
 import numpy as np
 
+from .. import _results
+from .._results import MESSAGES
+
 # What to do where an engine has reached its limits.
 _RAISE = "learn with a smaller tol, or with typical data, learn(..., ys=...)"
 _REMEDIES = {
@@ -94,6 +97,12 @@ def unresolved_smoother(
         f"{int(missed.sum())} of {len(errors)} smoothed laws miss tol = {tol:g}, that of index "
         f"{first} by about {errors[first]:.1e}: {remedy}. See smooth.error_estimates"
     )
+
+
+def doubtful_forecast(first: int, num: int, code: int) -> str:
+    """Steps ahead, counted from one, that have a code; `code` is that of the first."""
+    why = "the law misses the tolerance" if code == _results.UNRESOLVED else MESSAGES[code]
+    return f"{num} steps ahead have a code, from step {first} on: {why}. See forecast.codes"
 
 
 def unresolved_batch(engine: str, tol: float, bad: tuple[int, int], worst: float) -> str:

@@ -9,7 +9,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, Int
 
 from .. import _results
-from .._checks import Numbers, counted, is_concrete
+from .._checks import Numbers, as_reals, counted, is_concrete
 from .._density.psd import AbstractDensity
 from .._statespace.doubtful import why_impossible
 from .._statespace.functions import Row
@@ -89,12 +89,17 @@ def predict(
         require(known, Ability.INPUTS)
     row = state.row
     if "dt" in known.asked.names:
-        passed = jnp.asarray(as_days(dt), dtype=jnp.float64)
-        if is_concrete(passed) and not float(passed) > 0:
-            raise ValueError(f"dt must be positive, got {float(passed)}")
+        passed = as_reals("dt", as_days(dt))
+        if passed.ndim or (is_concrete(passed) and not 0 < float(passed) < np.inf):
+            raise ValueError(f"dt must be a positive number, got {dt!r}")
         if known.asked.step is not None:
             return _compose(known, state, inputs, passed)
         row = row._replace(time=jnp.asarray(row.time) + passed, dt=passed)
+    elif not (isinstance(dt, float | int) and dt == 1):
+        raise ValueError(
+            f"dt must be left out, got {dt!r}: no function of the model takes it, and every call "
+            "of predict is one transition"
+        )
     new, code = _moved(known, state, inputs, row)
     _warn_unresolved(known, state, code, new)
     return new

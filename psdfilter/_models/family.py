@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._checks import Numbers
+from .._checks import Numbers, as_reals, is_concrete
 from .._frames.table import Frame, Times, as_table, labels_of
 from .._inference.forecast import forecast
 from .._inference.learn import learn
@@ -50,6 +50,15 @@ class AbstractFamily(eqx.Module):
     def _bounds(self, theta: Theta) -> Bounds:
         return {name: self.bounds[name] for name in theta if name in self.bounds}
 
+    def _checked(self, name: str, theta: Theta, start: Theta) -> Theta:
+        """Where a search starts, with some numbers given: each must be one that it may be."""
+        if not isinstance(theta, dict):
+            raise ValueError(f"{name} must be a dict of numbers, got {type(theta).__name__}")
+        if unknown := set(theta) - set(start):
+            raise ValueError(f"{name} must be some of {', '.join(start)}, got {sorted(unknown)}")
+        given = {**start, **theta}
+        return {key: _as_parameter(key, given[key], self.bounds.get(key)) for key in given}
+
     def fit(
         self,
         y: Numbers | Frame,
@@ -63,13 +72,16 @@ class AbstractFamily(eqx.Module):
 
         Args:
             y: one series, NaN where missing; or a data frame, whose index says the times.
-            theta0: where to start; by default from moments of the data.
+            theta0: where to start, some of the parameters or all; by default from moments of the
+                data.
             times: as for `run_filter`.
             inputs: likewise, for families with controls or covariates.
             options: of `psdfilter.fit`, such as tol.
         """
         data = as_data(y)
-        start = self.start(data) if theta0 is None else theta0
+        start = self.start(data)
+        if theta0 is not None:
+            start = self._checked("theta0", theta0, start)
         known = self.known(data)
         found = fit(
             _Build(self, known),
@@ -97,10 +109,8 @@ class AbstractFamily(eqx.Module):
         """
         data = as_data(y)
         start = dict(self.start(data))
-        unknown = set(theta) - set(start)
-        if unknown:
-            raise ValueError(f"theta must be some of {', '.join(start)}, got {sorted(unknown)}")
-        return Fitted(self, {**start, **theta}, data, times, None, inputs, table_of(y, data))
+        given = self._checked("theta", theta, start)
+        return Fitted(self, given, data, times, None, inputs, table_of(y, data))
 
     def filter(
         self, y: Numbers | Frame, *, times: Times = None, inputs: Inputs = None, **theta: float
@@ -210,6 +220,20 @@ class Fitted(eqx.Module):
             return f"{type(self.family).__name__}\n{self.summary()}"
         each = ", ".join(f"{name} = {float(value):.4g}" for name, value in self.theta.items())
         return f"{type(self.family).__name__}({each})"
+
+
+def _as_parameter(
+    name: str, value: Numbers, bounds: tuple[float | None, float | None] | None
+) -> Numbers:
+    """A number that may be traced; its bounds themselves are left to the model."""
+    number = as_reals(name, value)
+    if number.size != 1:
+        raise ValueError(f"{name} must be one number, got {value!r}")
+    low, high = bounds or (None, None)
+    low, high = -np.inf if low is None else low, np.inf if high is None else high
+    if is_concrete(number) and not (np.isfinite(number).all() and low <= float(number) <= high):
+        raise ValueError(f"{name} must be a number from {low:g} to {high:g}, got {value!r}")
+    return value
 
 
 def _is_flat(family: AbstractFamily) -> bool:

@@ -120,6 +120,6 @@ def _independence(below: Bool[np.ndarray, " t"], counted: Bool[np.ndarray, " t"]
 
 
 def _as_level(level: float) -> float:
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie in (0, 1), got {level!r}")
+    if not (isinstance(level, float | int | np.generic) and 0 < level < 1):
+        raise ValueError(f"level must be one number that lies in (0, 1), got {level!r}")
     return float(level)

@@ -110,7 +110,7 @@ def test_what_cannot_be_tested_is_named():
         family.filter(Y)
     with pytest.raises(ValueError, match=r"inputs must be finite numbers, got nan in row 2"):
         family.filter(Y, inputs=np.where(np.arange(6) == 2, np.nan, Z))
-    with pytest.raises(ValueError, match=r"level must lie in \(0, 1\)"):
+    with pytest.raises(ValueError, match=r"level must be one number that lies in \(0, 1\)"):
         psd.models.value_at_risk(family.at(Y, inputs=Z), 1.0)
     post = psd.run_filter(psd.learn(psd.linear_gaussian(0.9, 0.1, 1.0, 0.1, 0.0, 1.0)), Y)
     with pytest.raises(ValueError, match="skip must leave some returns of 6"):

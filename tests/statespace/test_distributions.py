@@ -269,3 +269,25 @@ def test_what_is_wrong_is_named(changes, message):
         given["transition"] = lambda u: dist.Dirichlet(10 * u)
     with pytest.raises(ValueError, match=message):
         psd.StateSpaceModel.from_distributions(**given)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("freedom", "heavy"), [(5.0, False), (2.0, True)])
+def test_variances_that_rest_on_tails_are_not_silent(freedom, heavy):
+    """Student's law with two degrees of freedom has none; it was forecast as 14."""
+    ssm = psd.StateSpaceModel.from_distributions(
+        prior=dist.Normal(0.0, 1.0),
+        transition=lambda u: dist.StudentT(freedom, 0.5 * u, 1.0),
+        observation=lambda x: dist.Normal(x, 1.0),
+    )
+    model = psd.learn(ssm)
+    post = psd.run_filter(model, [1.1, 1.2])
+    if heavy:
+        with pytest.warns(psd.ResolutionWarning, match="2 steps ahead.*variance"):
+            ahead = psd.forecast(model, post, 2)
+    else:
+        ahead = psd.forecast(model, post, 2)
+        wanted = 5 / 3 + 0.25 * float(post.covariance[-1, 0, 0])
+        assert float(ahead.covariance[0, 0, 0]) == pytest.approx(wanted, rel=1e-3)
+    assert np.all(np.asarray(ahead.codes) == (7 if heavy else 0))
+    assert "variance" in psd.explain(7)

@@ -11,12 +11,12 @@ from ..._checks import Numbers
 from ..._density.psd import AbstractDensity
 from ..._statespace.functions import requires
 from ..._statespace.model import Inputs, StateSpaceModel, log_observation_grid, observation_box
-from ..laws import AbstractLaws
+from ..laws import OUTER_MASS, AbstractLaws
 from ..model import AbstractFrozen
 from ..numerics.observed import AbstractObservedLaws, GridLaws, observation_grid
 from ..numerics.seen import laws_of_y
 from ..series import Series
-from ..trace import Ahead, Moved, Observation, Seen, Smoothing, Trace
+from ..trace import Ahead, Moved, Observation, Seen, Smoothing, Trace, held_to
 from . import recent
 from .base import AbstractAdaptive, refuse_tracing
 from .density import LineDensity, Sink, log_ratio
@@ -62,6 +62,19 @@ class LineLaws(AbstractLaws):
         """By the rule of the nodes."""
         image = jax.vmap(lambda x: jnp.asarray(fn(x), dtype=jnp.float64))
         return self._each(lambda law: expectation(law, lambda x: np.asarray(image(jnp.asarray(x)))))
+
+    def tail_shares(self, image: Callable[[Array], Numbers]) -> Float[Array, "t d"]:
+        """By the rule of the nodes."""
+        mapped = jax.vmap(lambda x: jnp.asarray(image(x), dtype=jnp.float64))
+
+        def one(law: Law) -> np.ndarray:
+            x = np.asarray(mapped(jnp.asarray(law.nodes)[:, None]))[:, 0]
+            below = np.cumsum(law.masses)
+            outer = (below < OUTER_MASS) | (below - law.masses > 1 - OUTER_MASS)
+            squares = law.masses * np.square(x - law.masses @ x)
+            return np.sum(squares[outer], keepdims=True) / max(float(np.sum(squares)), 1e-300)
+
+        return self._each(one)
 
     def draws(self, key: PRNGKeyArray, num: int) -> Float[Array, "n t d"]:
         """By inverting distribution functions."""
@@ -223,7 +236,8 @@ class AdaptiveModel(AbstractAdaptive):
         laws = tuple(self._advanced(last, times))
         mean, covariance = zip(*(_moments(law) for law in laws), strict=True)
         kept = jnp.asarray([law.log_norm for law in laws])
-        codes = jnp.zeros(len(laws), int)
+        errors = jnp.asarray([law.error for law in laws])
+        codes = held_to(jnp.zeros(len(laws), int), errors, self.tol)
         return Ahead(jnp.stack(mean), jnp.stack(covariance), self._laws(laws), kept, codes)
 
     def frozen_on(self, parts: Sequence[Series]) -> FrozenWindows:

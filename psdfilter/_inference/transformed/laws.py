@@ -82,6 +82,10 @@ class TransformedLaws(AbstractLaws):
         to_user = self.coordinates.to_user
         return self.inner.expectations(lambda z: fn(to_user(z)))
 
+    def tail_shares(self, image: Callable[[Array], Numbers]) -> Float[Array, "t d"] | None:
+        """Those of image(b(z))."""
+        return self.inner.tail_shares(lambda z: image(self.coordinates.to_user(z)))
+
     def draws(self, key: PRNGKeyArray, num: int) -> Float[Array, "n t d"]:
         """b of draws."""
         return self.coordinates.to_user(self.inner.draws(key, num))

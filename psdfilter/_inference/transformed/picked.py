@@ -37,6 +37,11 @@ class PickedLaws(AbstractLaws):
         """Those of the others."""
         return self.inner.expectations(fn)[self._at]
 
+    def tail_shares(self, image: Callable[[Array], Numbers]) -> Float[Array, "t d"] | None:
+        """Those of the others."""
+        shares = self.inner.tail_shares(image)
+        return None if shares is None else shares[self._at]
+
     def draws(self, key: PRNGKeyArray, num: int) -> Float[Array, "n t d"]:
         """Those of the others."""
         return self.inner.draws(key, num)[:, self._at]
