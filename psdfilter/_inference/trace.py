@@ -71,10 +71,14 @@ class Trace(NamedTuple):
 
 def on_device(trace: Trace) -> Trace:
     """The same numbers in arrays of JAX, which `jnp.asarray` would compile for every length."""
-    numbers = trace._replace(last=None, laws=None)
-    if all(isinstance(a, jax.Array) for a in jax.tree.leaves(numbers)):
+    leaves, tree = jax.tree.flatten(trace._replace(last=None, laws=None))
+    # Those of JAX may be traced, and stay as they are.
+    given = [i for i, a in enumerate(leaves) if not isinstance(a, jax.Array)]
+    if not given:
         return trace
-    return jax.device_put(numbers)._replace(last=trace.last, laws=trace.laws)
+    for i, a in zip(given, jax.device_put([leaves[i] for i in given]), strict=True):
+        leaves[i] = a
+    return jax.tree.unflatten(tree, leaves)._replace(last=trace.last, laws=trace.laws)
 
 
 class Smoothing(NamedTuple):

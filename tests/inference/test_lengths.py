@@ -135,3 +135,17 @@ def test_derivatives_go_through_numbers_that_only_functions_know():
     step = 1e-5
     wanted = (log_likelihood(0.9 + step) - log_likelihood(0.9 - step)) / (2 * step)
     assert float(jax.grad(log_likelihood)(0.9)) == pytest.approx(float(wanted), rel=1e-5)
+
+
+@pytest.mark.parametrize("traced", ["Q", "m0"])
+def test_derivatives_of_a_whole_posterior_need_no_jit(traced):
+    """Arrays of NumPy and traced ones lie side by side in what a filter leaves behind."""
+
+    def log_likelihood(value):
+        parts = {"Q": 0.2, "m0": 0.0} | {traced: value}
+        ssm = psd.linear_gaussian(0.9, parts["Q"], 1.0, 0.3, parts["m0"], 1.0)
+        return psd.run_filter(psd.learn(ssm), [0.2, 0.5, -0.1], throw=False).log_likelihood
+
+    wanted = (log_likelihood(0.3 + 1e-5) - log_likelihood(0.3 - 1e-5)) / 2e-5
+    assert float(jax.grad(log_likelihood)(0.3)) == pytest.approx(float(wanted), rel=1e-6)
+    assert float(jax.jit(jax.grad(log_likelihood))(0.3)) == pytest.approx(float(wanted), rel=1e-6)

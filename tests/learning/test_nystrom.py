@@ -17,10 +17,11 @@ def kernel(x, z, eta):
     return np.exp(-np.sum(eta * (x[:, None] - z[None]) ** 2, axis=-1))
 
 
-def dense_values(points, targets, anchors, eta, ridge):
-    """Fitted values of maths.md 5: whitened, augmented, no normal equations."""
+def dense_values(points, targets, anchors, eta, ridge, left_out=0):
+    """Fitted values, whitened and augmented, without normal equations."""
     values, vectors = np.linalg.eigh(kernel(anchors, anchors, eta))
     kept = values > len(values) * np.finfo(float).eps * values[-1]
+    kept &= np.cumsum(kept) > left_out
     white = kernel(points, anchors, eta) @ (vectors[:, kept] / np.sqrt(values[kept]))
     n, rank = white.shape
     design = np.vstack([white / np.sqrt(n), np.sqrt(ridge) * np.eye(rank)])
@@ -44,6 +45,12 @@ def test_fitted_values_equal_dense_solution(anchors, eta, ridge):
     fitted = kernel(POINTS, anchors, eta) @ np.asarray(fit.coefficients)
     # Rounding of a = T c is about eps |a|_1, whatever solves for it.
     rounding = 10 * np.finfo(float).eps * float(np.abs(fit.coefficients).sum())
+    # What the least direction gives is right to the rounding of its eigenvalue.
+    values = np.linalg.eigvalsh(kernel(anchors, anchors, eta))
+    least = np.min(values[values > len(values) * np.finfo(float).eps * values[-1]])
+    without = dense_values(POINTS, TARGETS, anchors, eta, ridge, left_out=1)
+    share = np.sqrt(np.mean((without - expected) ** 2))
+    rounding += share * np.finfo(float).eps * values[-1] / least
     assert np.sqrt(np.mean((fitted - expected) ** 2)) < 1e-9 + rounding
     np.testing.assert_allclose(fit.model(POINTS[:50]), fitted[:50] ** 2, atol=1e-9 + rounding)
     assert fit.report.converged
