@@ -26,6 +26,7 @@ PAGES = (
     "docs/guides/data_frames.md",
     "docs/guides/coming_from.md",
     "docs/guides/howto.md",
+    "docs/guides/sensors.md",
 )
 # Pages whose last figure is a picture of the documentation.
 PICTURES = {"docs/index.md": "home.png", "docs/quickstart.md": "quickstart.png"}

@@ -14,7 +14,7 @@ SPEC.loader.exec_module(pages)
 for package in ("matplotlib", "typer", "plotly", "pandas", "polars", "xarray"):
     pytest.importorskip(package)
 
-QUICK = ("docs/quickstart.md", "docs/guides/data_frames.md")
+QUICK = ("docs/quickstart.md", "docs/guides/data_frames.md", "docs/guides/sensors.md")
 
 
 @pytest.mark.long

@@ -9,26 +9,25 @@ import jax
 import pytest
 
 ROOT = Path(__file__).parents[1]
+# How to say a model: pages of one screen.
+MODELS = ["distributions", "times", "memory", "families", "regimes", "angles"]
 PAGES = [
     "docs/guides/densities.md",
     "docs/guides/filtering.md",
-    "docs/guides/distributions.md",
-    "docs/guides/times.md",
-    "docs/guides/memory.md",
-    "docs/guides/families.md",
+    *(pytest.param(f"docs/guides/{name}.md", marks=pytest.mark.long) for name in MODELS),
     "docs/guides/recipes.md",
     "docs/guides/from_trajectories.md",
     "docs/guides/tracking.md",
-    "docs/guides/regimes.md",
-    "docs/guides/angles.md",
     "docs/guides/parameters.md",
     "docs/guides/scaling.md",
     *(f"docs/reference/{page.name}" for page in sorted((ROOT / "docs/reference").glob("*.md"))),
 ]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(p, marks=pytest.mark.slow) if isinstance(p, str) else p for p in PAGES],
+)
 def test_snippets_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # The cache of programs is for processes, not for tests.
