@@ -16,7 +16,7 @@ from .._frames.table import Times, bare_inputs
 from .._statespace.functions import Row
 from .._statespace.model import Inputs
 from .ability import Ability
-from .laws import AbstractLaws
+from .laws import AbstractLaws, with_tails
 from .model import AbstractModel
 from .notices import doubtful_forecast
 from .posterior import Forecast, Posterior
@@ -126,18 +126,11 @@ def forecast(
     )
 
 
-# Of a variance: beyond that its size depends on tails that nobody looks at.
-_HEAVY = 0.01
-
-
 def _warned(out: Ahead, post: Posterior) -> Ahead:
     """With codes where tails decide on moments; and a word about the first step that has one."""
     if not is_concrete(out.codes) or not is_concrete(post.codes):
         return out
-    shares, codes = out.laws.tail_shares(lambda x: x), np.asarray(out.codes)
-    if shares is not None:
-        heavy = np.asarray(jnp.max(shares, axis=1)) > _HEAVY
-        codes = np.where((codes == _results.OK) & heavy, _results.HEAVY_TAILS, codes)
+    codes = with_tails(out.codes, out.laws, np.arange(len(out.codes)))
     bad = np.flatnonzero(codes != _results.OK)
     if bad.size and int(post.codes[-1]) == _results.OK:
         message = doubtful_forecast(int(bad[0]) + 1, bad.size, int(codes[bad[0]]))

@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from .. import _results
 from .._checks import Numbers
 from .._density.psd import AbstractDensity
 from .._modules import PlainModule
@@ -19,6 +20,8 @@ _STARTS = 255
 # The outer parts of a law, at each side, that its tolerance says nothing of: a normal law has 3e-5
 # of its variance there, one of Student with four degrees of freedom 3e-3.
 OUTER_MASS = 1e-6
+# Of a variance: beyond that its size depends on tails that nobody looks at.
+_HEAVY = 0.01
 
 
 class AbstractLaws(PlainModule):
@@ -48,12 +51,14 @@ class AbstractLaws(PlainModule):
         """Standard errors of means that come from draws; None where nothing was drawn."""
         return None
 
-    def tail_shares(self, image: Callable[[Array], Numbers]) -> Float[Array, "t d"] | None:
-        """What outer parts of 1e-6 of the mass have of the variance of image(x), axis by axis.
+    def tail_shares(
+        self, image: Callable[[Array], Numbers], rows: Int[np.ndarray, " k"]
+    ) -> Float[np.ndarray, "k d"] | None:
+        """What outer parts of 1e-6 of the mass have of the variance of image(x_t), t in `rows`.
 
         None where tails are known to be light, or nobody knows.
         """
-        del image
+        del image, rows
         return None
 
     def regime_density(self, t: int, regime: int) -> AbstractDensity:
@@ -110,3 +115,15 @@ def central_levels(mass: float) -> list[float]:
     if not 0 < mass < 1:
         raise ValueError(f"mass must lie in (0, 1), got {mass}")
     return [0.5 * (1 - mass), 0.5 * (1 + mass)]
+
+
+def with_tails(
+    codes: Array | np.ndarray, laws: AbstractLaws, rows: Int[np.ndarray, " k"]
+) -> np.ndarray:
+    """Codes of times, and one at those of `rows` where tails decide on the variance."""
+    out = np.array(codes)
+    shares = laws.tail_shares(lambda x: x, rows)
+    if shares is not None:
+        heavy = rows[np.max(shares, axis=1) > _HEAVY]
+        out[heavy[out[heavy] == _results.OK]] = _results.HEAVY_TAILS
+    return out

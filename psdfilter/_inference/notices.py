@@ -5,7 +5,6 @@ import math
 import numpy as np
 
 from .. import _results
-from .._results import MESSAGES
 
 # What to do where an engine has reached its limits.
 _RAISE = "learn with a smaller tol, or with typical data, learn(..., ys=...)"
@@ -19,7 +18,7 @@ _REMEDIES = {
 }
 # What to do where a smoother has reached its own.
 _SMOOTHERS = {
-    "backward sampling": "they are averages over 1024 paths that are drawn; accept the error, or "
+    "backward sampling": "they are averages over paths that are drawn; accept the error, or "
     "average more of them, filtered.sample(key=..., num=...)"
 }
 # Mass of Q(u, .) beyond which it is taken for something else than a density.
@@ -99,9 +98,15 @@ def unresolved_smoother(
     )
 
 
+def heavy_tails(first: int, num: int) -> str:
+    """Times without an observation whose variance rests on tails."""
+    why = _results.MESSAGES[_results.HEAVY_TAILS]
+    return f"{num} steps without an observation, from ys[{first}] on: {why}. See post.codes"
+
+
 def doubtful_forecast(first: int, num: int, code: int) -> str:
     """Steps ahead, counted from one, that have a code; `code` is that of the first."""
-    why = "the law misses the tolerance" if code == _results.UNRESOLVED else MESSAGES[code]
+    why = "the law misses the tolerance" if code == _results.UNRESOLVED else _results.MESSAGES[code]
     return f"{num} steps ahead have a code, from step {first} on: {why}. See forecast.codes"
 
 

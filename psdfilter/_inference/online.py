@@ -95,7 +95,7 @@ def predict(
         if known.asked.step is not None:
             return _compose(known, state, inputs, passed)
         row = row._replace(time=jnp.asarray(row.time) + passed, dt=passed)
-    elif not (isinstance(dt, float | int) and dt == 1):
+    elif not (isinstance(dt, float | int | np.number) and dt == 1):
         raise ValueError(
             f"dt must be left out, got {dt!r}: no function of the model takes it, and every call "
             "of predict is one transition"

@@ -8,16 +8,17 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Int
 
 from .. import _results
-from .._checks import Numbers, is_concrete
+from .._checks import Numbers, is_concrete, is_traced
 from .._frames.labels import Labels
 from .._frames.table import Frame, Times, as_table, labels_of
 from .._statespace.doubtful import as_if_degrees, why_impossible
 from .._statespace.model import Inputs
 from .ability import Ability
 from .batch import run_batch
+from .laws import with_tails
 from .many import PosteriorBatch, batch_of
 from .model import AbstractModel
-from .notices import unresolved_batch, unresolved_series
+from .notices import heavy_tails, unresolved_batch, unresolved_series
 from .posterior import Posterior
 from .registry import as_model, require
 from .series import Series, are_several, as_series, each_of
@@ -138,6 +139,7 @@ def filter_series(
     sized, series, trace = model.settle(series, keep)
     if throw:
         raise_failure(trace.codes, reason=lambda k: why_impossible(sized.source, series.ys[k]))
+    trace = _with_tails(sized, series, trace)
     warn_unresolved(sized, trace)
     return Posterior(sized, series, on_device(trace), called.labels, called.origin)
 
@@ -164,6 +166,16 @@ def filter_several(
     return batch
 
 
+def _with_tails(model: AbstractModel, series: Series, trace: Trace) -> Trace:
+    """Codes where nothing was seen that would make tails light."""
+    if trace.laws is None or is_traced((trace.codes, trace.seen)):
+        return trace
+    gaps = np.flatnonzero(~np.asarray(trace.seen))
+    if gaps.size == 0:
+        return trace
+    return trace._replace(codes=with_tails(trace.codes, model.filtered(series, trace), gaps))
+
+
 class ResolutionWarning(UserWarning):
     """Some step of a filter is not right to the tolerance that was asked for."""
 
@@ -174,6 +186,10 @@ def warn_unresolved(model: AbstractModel, trace: Trace) -> None:
         return
     bad = np.flatnonzero(np.asarray(trace.codes) == _results.UNRESOLVED)
     if bad.size == 0:
+        heavy = np.flatnonzero(np.asarray(trace.codes) == _results.HEAVY_TAILS)
+        if heavy.size:
+            message = heavy_tails(int(heavy[0]), heavy.size)
+            warnings.warn(message, ResolutionWarning, stacklevel=4)
         return
     first, size = int(bad[0]), ""
     if trace.errors is not None and is_concrete(trace.errors):

@@ -201,7 +201,7 @@ def test_files_hold_all_of_it(name, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.filterwarnings("ignore:.*averages over 1024 paths:psdfilter.ResolutionWarning")
+@pytest.mark.filterwarnings("ignore:.*averages over paths:psdfilter.ResolutionWarning")
 @every_engine
 def test_the_last_smoothed_law_is_the_last_filtered_one(name):
     model, post = learned(name), filtered(name)

@@ -290,4 +290,12 @@ def test_variances_that_rest_on_tails_are_not_silent(freedom, heavy):
         wanted = 5 / 3 + 0.25 * float(post.covariance[-1, 0, 0])
         assert float(ahead.covariance[0, 0, 0]) == pytest.approx(wanted, rel=1e-3)
     assert np.all(np.asarray(ahead.codes) == (7 if heavy else 0))
+    if heavy:
+        with pytest.warns(
+            psd.ResolutionWarning, match=r"1 steps without an observation, from ys\[1"
+        ):
+            gap = psd.run_filter(model, [1.1, np.nan, 1.2])
+    else:
+        gap = psd.run_filter(model, [1.1, np.nan, 1.2])
+    assert list(np.asarray(gap.codes)) == [0, 7 if heavy else 0, 0]
     assert "variance" in psd.explain(7)

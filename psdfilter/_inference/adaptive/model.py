@@ -63,7 +63,9 @@ class LineLaws(AbstractLaws):
         image = jax.vmap(lambda x: jnp.asarray(fn(x), dtype=jnp.float64))
         return self._each(lambda law: expectation(law, lambda x: np.asarray(image(jnp.asarray(x)))))
 
-    def tail_shares(self, image: Callable[[Array], Numbers]) -> Float[Array, "t d"]:
+    def tail_shares(
+        self, image: Callable[[Array], Numbers], rows: Int[np.ndarray, " k"]
+    ) -> Float[np.ndarray, "k d"]:
         """By the rule of the nodes."""
         mapped = jax.vmap(lambda x: jnp.asarray(image(x), dtype=jnp.float64))
 
@@ -74,7 +76,7 @@ class LineLaws(AbstractLaws):
             squares = law.masses * np.square(x - law.masses @ x)
             return np.sum(squares[outer], keepdims=True) / max(float(np.sum(squares)), 1e-300)
 
-        return self._each(one)
+        return np.stack([one(self.laws[t]) for t in rows])
 
     def draws(self, key: PRNGKeyArray, num: int) -> Float[Array, "n t d"]:
         """By inverting distribution functions."""

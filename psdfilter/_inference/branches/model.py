@@ -17,6 +17,7 @@ from ..gaussian.bank import Bank, Layout
 from ..gaussian.laws import BankLaws
 from ..gaussian.mixture import moments
 from ..gaussian.observed import probability_transforms
+from ..gaussian.paths import NUM_PATHS, with_draws
 from ..lattice.run import Rows
 from ..lattice.series import expanded, roomy
 from ..laws import AbstractLaws
@@ -52,8 +53,6 @@ ABILITIES = frozenset(
 )
 # The most Gaussians of a regime that a series may ask for.
 MOST = 128
-# Paths that smoothed laws are averages over.
-_PATHS = 1024
 
 
 class Ran(NamedTuple):
@@ -174,11 +173,11 @@ class BranchModel(AbstractModel):
         del lag, keep
         wide = expanded(series)
         key = jax.random.key(0)
-        back = go_back(trace.laws[0], parts_of(self.ssm), wide.moves, key, _PATHS)
+        back = go_back(trace.laws[0], parts_of(self.ssm), wide.moves, key, NUM_PATHS)
         laws = BranchLaws.of(jax.tree.map(lambda a: a[wide.places], back.laws))
         states = laws.states
-        # Probabilities of regimes are averages over paths, with an error of up to 1 / sqrt(paths).
-        errors = trace.errors + _PATHS**-0.5
+        assert trace.errors is not None
+        errors = with_draws(trace.errors)
         return Smoothing(states.mean, states.covariance, laws, "backward sampling", errors)
 
     def paths(

@@ -20,6 +20,8 @@ from ..._gaussian.linalg import psd_root
 from .bank import Bank, Layout, bank_moments
 from .linear import Dynamics
 
+# Paths that smoothed laws are averages of.
+NUM_PATHS = 1024
 # Residuals outside of the range of a covariance, in units of its diagonal, that count as rounding.
 _OFF_RANGE = 1e-6
 
@@ -167,6 +169,11 @@ def _draw(
     levels = jax.random.uniform(inner_key, (dim,), dtype=jnp.float64)
     state = draw_by_coordinates(sizes[block], means[block], covariances[block], levels)
     return Drawn(block, state, jnp.zeros_like(covariances[block]), state)
+
+
+def with_draws(errors: Float[Array, " t"]) -> Float[Array, " t"]:
+    """Errors of filtered laws and what an average over paths adds: shares are right to that."""
+    return errors + NUM_PATHS**-0.5
 
 
 @partial(jax.jit, static_argnums=1)

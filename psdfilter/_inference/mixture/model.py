@@ -15,13 +15,13 @@ from ..gaussian.forgetting import Carried, conditioned, increased, no_error
 from ..gaussian.laws import BankLaws
 from ..gaussian.mixture import Mixture, moments
 from ..gaussian.model import AbstractBankModel, BankRun, Record
-from ..gaussian.paths import Drawn, smoothed_laws
+from ..gaussian.paths import NUM_PATHS, Drawn, smoothed_laws, with_draws
 from ..lengths import scan_rows
 from ..series import Series
 from ..trace import Moved, Seen, Smoothing, Trace, held_to
 
 # Paths of the smoother: 3 % of a standard deviation in its means.
-_PATHS, _SEED = 1024, 20_240_101
+_SEED = 20_240_101
 
 Step = TypeVar("Step", Moved, Seen)
 
@@ -104,9 +104,9 @@ class AbstractMixtureModel(AbstractBankModel):
     def smooth(self, series: Series, trace: Trace, lag: int | None, keep: bool) -> Smoothing:
         """By paths drawn backwards; seeded, so that it gives the same again."""
         del lag, keep
-        drawn = self.backwards(series, trace, jax.random.key(_SEED), _PATHS)
+        drawn = self.backwards(series, trace, jax.random.key(_SEED), NUM_PATHS)
         bank, mean, covariance = smoothed_laws(drawn, self.start_mixture.size)
         laws = BankLaws.with_moments(bank, self.layout, mean, covariance)
-        # An average over paths is right to 1 / sqrt(paths).
-        errors = None if trace.errors is None else trace.errors + _PATHS**-0.5
+        assert trace.errors is not None
+        errors = with_draws(trace.errors)
         return Smoothing(mean, covariance, laws, "backward sampling", errors)

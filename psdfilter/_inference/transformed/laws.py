@@ -5,7 +5,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ..._checks import Numbers, as_points, require_finite
 from ..._density.psd import AbstractDensity
@@ -82,9 +82,11 @@ class TransformedLaws(AbstractLaws):
         to_user = self.coordinates.to_user
         return self.inner.expectations(lambda z: fn(to_user(z)))
 
-    def tail_shares(self, image: Callable[[Array], Numbers]) -> Float[Array, "t d"] | None:
+    def tail_shares(
+        self, image: Callable[[Array], Numbers], rows: Int[np.ndarray, " k"]
+    ) -> Float[np.ndarray, "k d"] | None:
         """Those of image(b(z))."""
-        return self.inner.tail_shares(lambda z: image(self.coordinates.to_user(z)))
+        return self.inner.tail_shares(lambda z: image(self.coordinates.to_user(z)), rows)
 
     def draws(self, key: PRNGKeyArray, num: int) -> Float[Array, "n t d"]:
         """b of draws."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ..._checks import Numbers
 from ..._density.psd import AbstractDensity
@@ -37,10 +37,11 @@ class PickedLaws(AbstractLaws):
         """Those of the others."""
         return self.inner.expectations(fn)[self._at]
 
-    def tail_shares(self, image: Callable[[Array], Numbers]) -> Float[Array, "t d"] | None:
+    def tail_shares(
+        self, image: Callable[[Array], Numbers], rows: Int[np.ndarray, " k"]
+    ) -> Float[np.ndarray, "k d"] | None:
         """Those of the others."""
-        shares = self.inner.tail_shares(image)
-        return None if shares is None else shares[self._at]
+        return self.inner.tail_shares(image, self._at[rows])
 
     def draws(self, key: PRNGKeyArray, num: int) -> Float[Array, "n t d"]:
         """Those of the others."""

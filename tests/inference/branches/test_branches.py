@@ -129,7 +129,7 @@ def test_an_autoregression_with_regimes_is_hamiltons_filter():
         psd.linear_gaussian(a, s**2, 1.0, 1e-6, 0.0, 1.0) for a, s in zip(slopes, sds, strict=True)
     ]
     model = psd.learn(psd.switching(parts, chain), 1e-3, engine=psd.engines.Branches(order=2))
-    with pytest.warns(psd.ResolutionWarning, match="81 of 81 smoothed laws.*1024 paths"):
+    with pytest.warns(psd.ResolutionWarning, match="81 of 81 smoothed laws.*averages over paths"):
         post = psd.run_smoother(model, ys, first="observe")
     np.testing.assert_allclose(
         post.filtered.regimes[1:], wanted.filtered_marginal_probabilities, atol=1e-4

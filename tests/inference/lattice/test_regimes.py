@@ -159,7 +159,7 @@ HIDDEN = np.array([0.3, -0.8, 1.4, 0.9, 0.2])
 
 
 @pytest.mark.long
-@pytest.mark.filterwarnings("ignore:.*averages over 1024 paths:psdfilter.ResolutionWarning")
+@pytest.mark.filterwarnings("ignore:.*averages over paths:psdfilter.ResolutionWarning")
 @pytest.mark.parametrize("engine", ["lattice", "branches"])
 def test_sensors_of_the_regime_alone_make_a_hidden_markov_model(engine):
     model = psd.learn(hidden_chain(), 1e-2, engine=engine)
