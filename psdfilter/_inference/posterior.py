@@ -24,7 +24,7 @@ from .registry import engine_of, require
 from .result import STATIC, AbstractGiven, AbstractResult
 from .series import Series
 from .times import shown_times
-from .trace import Moments, Trace
+from .trace import Moments, Trace, on_device
 
 _NO_LAWS = 'this needs the densities: filter with keep="densities" instead of "summaries"'
 
@@ -32,7 +32,10 @@ _NO_LAWS = 'this needs the densities: filter with keep="densities" instead of "s
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False, repr=False)
 class Posterior(AbstractResult):
-    """p(x_t | y_1 ... y_t) for t = 1 ... T, from whichever engine."""
+    """p(x_t | y_1 ... y_t) for t = 1 ... T, from whichever engine.
+
+    Numbers go to the device when they are asked for: all of them take longer than a short series.
+    """
 
     model: AbstractModel
     series: Series
@@ -54,9 +57,9 @@ class Posterior(AbstractResult):
     def row_facts(self) -> dict[str, np.ndarray]:
         """log Z_t, whether y_t was used, the outcome, and the estimated error if it is at hand."""
         facts = {
-            "log_likelihood": np.asarray(self.log_likelihoods),
-            "seen": np.asarray(self.seen),
-            "code": np.asarray(self.codes),
+            "log_likelihood": np.asarray(self.trace.log_likelihoods),
+            "seen": np.asarray(self.trace.seen),
+            "code": np.asarray(self.trace.codes),
         }
         if self.trace.errors is not None:
             facts["error"] = np.asarray(self.trace.errors)
@@ -64,7 +67,17 @@ class Posterior(AbstractResult):
 
     def moments(self) -> Moments:
         """Those of the trace."""
-        return Moments(self.trace.mean, self.trace.covariance)
+        return Moments(self.mean, self.covariance)
+
+    @property
+    def mean(self) -> Float[Array, "t d"]:
+        """Of every time."""
+        return on_device(self.trace.mean)
+
+    @property
+    def covariance(self) -> Float[Array, "t d d"]:
+        """Of every time."""
+        return on_device(self.trace.covariance)
 
     @property
     def laws(self) -> AbstractLaws:
@@ -79,7 +92,7 @@ class Posterior(AbstractResult):
     @property
     def log_likelihoods(self) -> Float[Array, " t"]:
         """log Z_t, zero where y_t is missing, -inf where it is impossible."""
-        return self.trace.log_likelihoods
+        return on_device(self.trace.log_likelihoods)
 
     @property
     def log_likelihood(self) -> Float[Array, ""]:
@@ -90,7 +103,7 @@ class Posterior(AbstractResult):
     @property
     def log_kept(self) -> Float[Array, " t"]:
         """log of the predicted mass where the state lives; zero on all of R^d."""
-        return self.trace.log_kept
+        return on_device(self.trace.log_kept)
 
     @property
     def log_predictive(self) -> Float[Array, ""]:
@@ -99,8 +112,8 @@ class Posterior(AbstractResult):
         With a joint model of (x, y) each factor is a density of y_t on observation_box. Otherwise
         G^ is not known for other y than those seen, and D_t is the predicted mass on the state box.
         """
-        gained = self.trace.log_likelihoods - self.trace.log_normalizers
-        return jnp.sum(jnp.where(self.trace.seen, gained, 0.0))
+        gained = self.log_likelihoods - on_device(self.trace.log_normalizers)
+        return jnp.sum(jnp.where(self.seen, gained, 0.0))
 
     @property
     def normalizer_errors(self) -> Float[Array, " t"]:
@@ -115,12 +128,12 @@ class Posterior(AbstractResult):
     @property
     def codes(self) -> Int[Array, " t"]:
         """Outcome of each step, 0 if fine; see `explain`."""
-        return self.trace.codes
+        return on_device(self.trace.codes)
 
     @property
     def seen(self) -> Array:
         """Whether the observation was used, (T,)."""
-        return self.trace.seen
+        return on_device(self.trace.seen)
 
     @property
     def times(self) -> Array | np.ndarray:

@@ -23,7 +23,7 @@ from .posterior import Posterior
 from .registry import as_model, require
 from .series import Series, are_several, as_series, each_of
 from .times import origin_of
-from .trace import Trace, on_device
+from .trace import Trace
 
 _FATAL = (_results.NO_MASS, _results.BAD_OBSERVATION, _results.SINGULAR)
 
@@ -141,7 +141,7 @@ def filter_series(
         raise_failure(trace.codes, reason=lambda k: why_impossible(sized.source, series.ys[k]))
     trace = _with_tails(sized, series, trace)
     warn_unresolved(sized, trace)
-    return Posterior(sized, series, on_device(trace), called.labels, called.origin)
+    return Posterior(sized, series, trace, called.labels, called.origin)
 
 
 def filter_several(

@@ -69,16 +69,9 @@ class Trace(NamedTuple):
     laws: PyTree
 
 
-def on_device(trace: Trace) -> Trace:
-    """The same numbers in arrays of JAX, which `jnp.asarray` would compile for every length."""
-    leaves, tree = jax.tree.flatten(trace._replace(last=None, laws=None))
-    # Those of JAX may be traced, and stay as they are.
-    given = [i for i, a in enumerate(leaves) if not isinstance(a, jax.Array)]
-    if not given:
-        return trace
-    for i, a in zip(given, jax.device_put([leaves[i] for i in given]), strict=True):
-        leaves[i] = a
-    return jax.tree.unflatten(tree, leaves)._replace(last=trace.last, laws=trace.laws)
+def on_device(array: Array | np.ndarray) -> Array:
+    """The same numbers for JAX; `jnp.asarray` would compile for every length."""
+    return array if isinstance(array, jax.Array) else jax.device_put(array)
 
 
 class Smoothing(NamedTuple):
