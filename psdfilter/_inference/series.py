@@ -4,7 +4,7 @@ import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -289,7 +289,7 @@ def _single_hops(num: int, first: str) -> Int[Array, " t"]:
         return jax.device_put(hops)
 
 
-def _listed(inputs: list[Any], num: int) -> Inputs:
+def _listed(inputs: list[Inputs], num: int) -> Inputs:
     """A list of numbers, or of as many rows, as an array; else a pytree like any other."""
     if not inputs or any(isinstance(part, dict) for part in inputs):
         return inputs

@@ -1,7 +1,7 @@
 """Models in the form that other libraries take them: f, h, Q, R or matrices."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,7 @@ from .functions import (
     GaussianTransition,
     GaussianTransitionAxis,
     Inputs,
+    Parts,
     as_function,
     as_vector,
     call,
@@ -178,7 +179,7 @@ def _additive_sensor(
     mean: Array,
     inputs: Inputs,
     wrap: Sequence[bool | float | None] | None,
-) -> tuple[AbstractFunction, Noise, dict[str, Any]]:
+) -> tuple[AbstractFunction, Noise, Parts]:
     """h, R, and what a `StateSpaceModel` takes of them."""
     if h is None or R is None:
         raise ValueError("h and R must be given, or log_observation instead of both")
@@ -282,12 +283,12 @@ def linear_gaussian(
 
 def _transition_parts(
     f: AbstractFunction, noise: Noise, changing: AbstractFunction | None = None
-) -> dict[str, Any]:
+) -> Parts:
     """log N(x; f(u), Q), whole and, if the noise is independent, axis by axis."""
     if changing is not None:
         transition, sampler = NoisyTransition(f, changing), NoisySampler(f, changing)
         return {"log_transition": transition, "sample_transition": sampler}
-    parts: dict[str, Any] = {
+    parts: Parts = {
         "log_transition": GaussianTransition(f, noise),
         "sample_transition": GaussianSampler(f, noise),
     }

@@ -19,7 +19,7 @@ filter measures and holds to the tolerance.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -36,6 +36,7 @@ from .functions import (
     GaussianStart,
     Inputs,
     Keywords,
+    Parts,
     Row,
     Time,
     as_function,
@@ -312,7 +313,7 @@ def _sensor(
     R: Numbers | None,
     log_observation: Callable[..., Numbers] | None,
     dim: int,
-) -> dict[str, Any]:
+) -> Parts:
     if log_observation is not None:
         if h is not None or R is not None:
             raise ValueError("log_observation stands instead of h and R: pass None for those")

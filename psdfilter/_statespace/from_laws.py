@@ -1,7 +1,7 @@
 """The parts of a state-space model that is given by distributions."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ from .distributions import (
     size_of_law,
     support_of,
 )
-from .functions import AbstractFunction, Row, as_function, call
+from .functions import AbstractFunction, Parts, Row, as_function, call
 from .gaussian_laws import additive_parts, gaussian_of
 from .simulation import typical_boxes
 from .state_before import refuse_state_before
@@ -45,7 +45,7 @@ class Given(NamedTuple):
 class Made(NamedTuple):
     """What a model is made of."""
 
-    functions: dict[str, Any]
+    functions: Parts
     coordinates: Coordinates | None
     box: Box
     reach: Box | None
@@ -90,7 +90,7 @@ def parts_of(given: Given, support: object) -> Made:
     seen = _law_at("observation", see, start, given.row)
     coordinates = _coordinates(support, prior, moved, dim)
     lives = support_of("observation", seen)
-    functions: dict[str, Any] = {
+    functions: Parts = {
         "log_prior": LawPrior(prior),
         "log_transition": LawTransition(move),
         "log_observation": LawObservation(see),

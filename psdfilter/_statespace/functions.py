@@ -24,6 +24,7 @@ from .sameness import Same
 
 Inputs = PyTree  # any pytree of arrays, one row for each step
 Time = Array | np.ndarray | int | None  # a step, where one is needed
+Parts = dict[str, Any]  # what a model is made of, by the names of its arguments
 KEYWORDS = ("t", "inputs", "dt", "last_y")
 T = TypeVar("T")
 
@@ -229,11 +230,11 @@ def call(fn: Callable[..., T], *args: PyTree, t: Time = None, inputs: Inputs = N
     return fn(*args, **asked_of(fn, t, inputs))
 
 
-def asked_of(fn: Callable[..., object], t: Time, inputs: Inputs) -> dict[str, Any]:
+def asked_of(fn: Callable[..., object], t: Time, inputs: Inputs) -> Parts:
     """The optional keywords that a function takes, with their values."""
     keywords = _keywords(fn)
     if isinstance(fn, AbstractFunction) and fn.takes_rows:
-        given: dict[str, Any] = {"t": t, "inputs": inputs}
+        given: Parts = {"t": t, "inputs": inputs}
     else:
         row = inputs if isinstance(inputs, Row) else Row(inputs)
         given = {

@@ -1,14 +1,14 @@
 """Matrices, offsets, sensors and boxes as users write them, checked and shaped."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._checks import Numbers, as_floats
 from .._density.box import Box, as_box
-from .functions import AbstractFunction, Affine, GaussianObservation, GaussianSampler
+from .functions import AbstractFunction, Affine, GaussianObservation, GaussianSampler, Parts
 from .noise import Noise, as_noise
 
 BoxLike = Box | tuple[Numbers, Numbers]
@@ -19,7 +19,7 @@ def no_sensor(names: str, *given: object) -> None:
         raise ValueError(f"log_observation stands instead of {names}: pass None for those")
 
 
-def observation_parts(h: AbstractFunction, noise: Noise) -> dict[str, Any]:
+def observation_parts(h: AbstractFunction, noise: Noise) -> Parts:
     """log N(y; h(x), R) of the coordinates of y that were seen, and samples of y."""
     return {
         "log_observation": GaussianObservation(h, noise),
@@ -69,7 +69,7 @@ class Sensor(NamedTuple):
     matrix: Float[Array, "p d"] | None
     shift: Float[Array, " p"] | None
     noise: Noise | None
-    parts: dict[str, Any]
+    parts: Parts
 
 
 def as_sensor(

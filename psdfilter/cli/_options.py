@@ -1,9 +1,15 @@
 """Options that commands share, and how they are read."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from ._request import Request
+
+# What was written on the command line, by the names of the functions' arguments.
+Options = dict[str, Any]
 
 Data = Annotated[
     str,
@@ -85,7 +91,7 @@ def number(name: str, text: str) -> float:
         raise typer.BadParameter(f"must be a number, got {text!r}", param_hint=name) from None
 
 
-def request_of(options: dict[str, Any]) -> Any:
+def request_of(options: Options) -> "Request":
     """The options that all commands share, as a `Request`."""
     decimal = choice("--decimal", options["decimal"], (".", ","))
     mark = options["delimiter"]

@@ -1,11 +1,10 @@
 """What the commands do, once the command line is understood and JAX may be loaded."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,7 @@ from ..io import save
 from ..systems import ALL
 from ._errors import ModelError
 from ._inputs import NO_FUTURE, split
-from ._model import Named, find_model
+from ._model import Build, Named, find_model
 from ._output import Folder, add_results, replaced_whole
 from ._request import Request
 from ._show import Screen
@@ -53,7 +52,7 @@ class Results:
     estimate: Fit | None = None
 
     @property
-    def main(self) -> Any:
+    def main(self) -> Posterior | Smoothed | Forecast:
         """What a table of results is about."""
         return next(r for r in (self.ahead, self.smooth, self.post) if r is not None)
 
@@ -159,7 +158,7 @@ def run_fit(
 
 def _free_parameters(
     named: Named, values: Mapping[str, float], free: tuple[str, ...]
-) -> tuple[dict[str, float], Callable[[dict[str, Any]], Any]]:
+) -> tuple[dict[str, float], Build]:
     """Where to start, and the model as a function of what may move."""
     start_at = {**named.start, **values}
     unknown = sorted(set(free) - set(start_at))

@@ -1,7 +1,7 @@
 """The command line: options and their help. What is done is in `_work`, imported late."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +20,7 @@ from ._options import (
     Header,
     Inputs,
     Model,
+    Options,
     Out,
     Quiet,
     Set,
@@ -35,6 +36,11 @@ from ._options import (
     request_of,
 )
 from .fleet import fleet
+
+if TYPE_CHECKING:
+    from psdfilter._frames.table import Table
+
+    from ._request import Request
 
 _EPILOG = "Documentation and examples: see the guide 'The command line'."
 app = typer.Typer(
@@ -57,7 +63,7 @@ _MODEL = "Model"
 _OUTPUT = "Output"
 
 
-def _run(kind: str, options: dict[str, Any], steps: int = 0) -> None:
+def _run(kind: str, options: Options, steps: int = 0) -> None:
     request = request_of(options)
     with exits(request.model):
         table = _table(request)
@@ -67,7 +73,7 @@ def _run(kind: str, options: dict[str, Any], steps: int = 0) -> None:
         run(request, table, Screen(options["quiet"]), kind, steps)
 
 
-def _table(request: Any) -> Any:
+def _table(request: "Request") -> "Table":
     """The data, before anything heavy is imported: what is wrong with them is said at once."""
     from psdfilter._frames.read import read_table
 

@@ -5,9 +5,12 @@ Nothing heavy is imported before it is needed.
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from ._options import Options
 
 if TYPE_CHECKING:
     from .._inference.model import AbstractModel
@@ -50,7 +53,7 @@ def fleet(
     columns: dict[str, str | list[str]] = {"series": series}
     columns |= {} if time is None else {"time": time}
     columns |= {} if column is None else {"values": column}
-    options: dict[str, Any] = {"what": what, "steps": steps, "quantiles": quantile or ()}
+    options: Options = {"what": what, "steps": steps, "quantiles": quantile or ()}
     options |= {"columns": columns, "progress": False if quiet else None}
     try:
         print(_run((model, tol, engine), data, (out, resume, scheduler), options))
@@ -63,7 +66,7 @@ def _run(
     model: tuple[str, float, str],
     data: str,
     place: tuple[Path, bool, str | None],
-    options: dict[str, Any],
+    options: Options,
 ) -> str:
     """The summary."""
     import warnings
@@ -105,7 +108,7 @@ def learned_model(text: str, tol: float, engine: str) -> "AbstractModel":
     )
 
 
-def _imported(path: Path) -> Any:
+def _imported(path: Path) -> ModuleType:
     """A user's file as a module, whose functions go to workers by value."""
     from importlib.util import module_from_spec, spec_from_file_location
 

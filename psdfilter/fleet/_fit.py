@@ -8,6 +8,7 @@ import numpy as np
 
 from .. import _results
 from .._inference.buckets import stack_lengths
+from .._inference.model import AbstractModel
 from .._parameters.core import Build
 from .._parameters.fit import Fit, fit
 from .._parameters.theta import Bounds, Coordinates, Theta, as_theta
@@ -38,10 +39,14 @@ class Fitting(NamedTuple):
 
     @staticmethod
     def of(
-        build: Build, theta0: Theta, bounds: Bounds | None, source: AbstractSource, first: str
+        build: Build | AbstractModel,
+        theta0: Theta | None,
+        bounds: Bounds | None,
+        source: AbstractSource,
+        first: str,
     ) -> "Fitting":
         """Checked."""
-        if not callable(build):
+        if isinstance(build, AbstractModel) or not callable(build):
             raise ValueError(
                 'model must be a function theta -> StateSpaceModel for what="fit", got '
                 f"{type(build).__name__}"

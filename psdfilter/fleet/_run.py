@@ -1,9 +1,9 @@
 """`run_fleet`: one model and very many series."""
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from .._inference.model import AbstractModel
 from .._inference.registry import as_model, require
 from .._inference.run import ResolutionWarning, series_for
 from .._learning.progress import Bar
+from .._parameters.core import Build
 from .._parameters.theta import Bounds, Theta
 from .._statespace.functions import Inputs
 from ._engines import as_client, in_threads, on_cluster
@@ -28,6 +29,7 @@ from ._sources import AbstractSource, Named, Raw, as_source
 from ._store import VERSION, Memory, Shape, Store
 
 if TYPE_CHECKING:
+    import xarray
     from distributed import Client
 
 # Bytes of the results of one block, and the least number of blocks that cores can share.
@@ -55,7 +57,7 @@ class Outcome(NamedTuple):
 
 
 def run_fleet(
-    model: AbstractModel | Callable[..., Any],
+    model: AbstractModel | Build,
     series: Frame,
     client: "Client | None" = None,
     out: str | PathLike[str] | None = None,
@@ -71,7 +73,7 @@ def run_fleet(
     theta0: Theta | None = None,
     bounds: Bounds | None = None,
     progress: bool | None = None,
-) -> Any:
+) -> "xarray.Dataset":
     """Filter, smooth, forecast or fit many series; an xarray Dataset of their summaries.
 
     Series are padded to a few lengths and filtered side by side, each step with an estimate of its
@@ -127,10 +129,15 @@ class Plan(NamedTuple):
     kit: Kit | Fitting
     shape: Shape
     template: Rows
-    extra: dict[str, Any]
+    extra: dict[str, list[str]]
 
 
-def _planned(model: Any, source: AbstractSource, work: Work, start: tuple[Any, Any]) -> Plan:
+def _planned(
+    model: AbstractModel | Build,
+    source: AbstractSource,
+    work: Work,
+    start: tuple[Theta | None, Bounds | None],
+) -> Plan:
     if work.what == "fit":
         fitting = Fitting.of(model, *start, source, work.first)
         shape = _shape_of(source, len(fitting.names), work, 3)
@@ -147,7 +154,7 @@ def _carry_out(
     client: "Client | None",
     place: tuple[str | PathLike[str] | None, bool],
     progress: bool | None,
-) -> Any:
+) -> "xarray.Dataset":
     """Run all blocks; the data set of their results."""
     kit, shape, template, extra = plan
     out, resume = place
@@ -230,7 +237,7 @@ def _shape_of(source: AbstractSource, dim: int, work: Work, variables: int) -> S
     return Shape(source.labels, max(longest, 1), dim, max(1, min(block, max(num, 1))), work)
 
 
-def _identity(kit: "Kit | Fitting") -> Any:
+def _identity(kit: "Kit | Fitting") -> tuple[object, ...]:
     """What decides the numbers."""
     if isinstance(kit, Fitting):
         return kit.build, kit.theta0, kit.bounds, kit.first

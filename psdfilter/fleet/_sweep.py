@@ -19,6 +19,7 @@ from ._engines import as_client, in_threads, on_cluster
 from ._sources import AbstractSource, as_source
 
 if TYPE_CHECKING:
+    import xarray
     from distributed import Client
 
 # Thetas of one task: neighbours in the order given, which a plan often serves together.
@@ -51,7 +52,7 @@ def run_sweep(
     tol: float | None = None,
     first: str = "predict",
     progress: bool | None = None,
-) -> Any:
+) -> "xarray.Dataset":
     """log p(y_i; theta) of every series at every theta, as an xarray Dataset.
 
     Each task makes a plan at its first theta, and another one wherever that does not serve to the

@@ -16,7 +16,7 @@ import numpy as np
 from .._checks import require_x64
 from .._statespace.model import StateSpaceModel
 from ._format import decode, encode
-from ._schemas import KINDS, SCHEMAS, schema_of
+from ._schemas import KINDS, SCHEMAS, Parts, schema_of
 
 # Of the container; what is in it has versions of its own (`SCHEMAS`).
 _VERSION = 2
@@ -91,7 +91,7 @@ def _member(index: int) -> str:
     return f"array_{index}.npy"
 
 
-def _read_header(archive: zipfile.ZipFile, target: Path) -> dict[str, Any]:
+def _read_header(archive: zipfile.ZipFile, target: Path) -> Parts:
     if _HEADER not in archive.namelist():
         raise ValueError(f"{target} is no psdfilter file: it has no {_HEADER}")
     try:

@@ -9,10 +9,10 @@ import numpy as np
 
 from .._checks import is_concrete
 from .._statespace.model import StateSpaceModel
-from ._schemas import rebuilt, schema_of, upgraded
+from ._schemas import Parts, rebuilt, schema_of, upgraded
 
 
-def encode(obj: Any, arrays: list[np.ndarray], where: str) -> Any:
+def encode(obj: Any, arrays: list[np.ndarray], where: str) -> object:
     """`obj` as JSON; arrays go to the list and are named by their number."""
     if obj is None or isinstance(obj, bool | str):
         return obj
@@ -53,7 +53,7 @@ def _encode_array(obj: object, arrays: list[np.ndarray], where: str) -> dict[str
     return {"array": len(arrays) - 1, "jax": isinstance(obj, jax.Array)}
 
 
-def _describe(ssm: StateSpaceModel) -> dict[str, Any]:
+def _describe(ssm: StateSpaceModel) -> Parts:
     return {
         "lower": np.asarray(ssm.state_box.lower).tolist(),
         "upper": np.asarray(ssm.state_box.upper).tolist(),
@@ -87,7 +87,7 @@ def decode(node: Any, arrays: list[np.ndarray], ssm: StateSpaceModel | None) -> 
     raise ValueError(f"the file's header has an entry {sorted(node)} that is not known")
 
 
-def _checked(ssm: StateSpaceModel | None, saved: dict[str, Any]) -> StateSpaceModel:
+def _checked(ssm: StateSpaceModel | None, saved: Parts) -> StateSpaceModel:
     """The user's model, if it can be the one that was learned."""
     if ssm is None:
         raise ValueError(

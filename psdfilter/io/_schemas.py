@@ -13,6 +13,9 @@ from typing import Any
 
 import numpy as np
 
+# Of an object, by their names in files.
+Parts = dict[str, Any]
+
 
 @dataclass(frozen=True)
 class Schema:
@@ -337,12 +340,12 @@ KINDS = (
 
 
 # (kind, version in a file) -> what makes the parts of the next version.
-def _about_zero(parts: dict[str, Any]) -> dict[str, Any]:
+def _about_zero(parts: Parts) -> Parts:
     """Canonical models without an origin of their own."""
     return {**parts, "origin": np.zeros(np.shape(parts["linear"])[-1])}
 
 
-UPGRADES: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
+UPGRADES: dict[tuple[str, int], Callable[[Parts], Parts]] = {
     ("box", 1): lambda parts: {**parts, "periodic": ()},
     ("line source", 1): lambda parts: {**parts, "dropped": None},
     ("line law", 1): lambda parts: {**parts, "walls": np.zeros(0), "dropped": None},
@@ -360,7 +363,7 @@ def schema_of(obj: object) -> Schema | None:
     return _BY_CLASS.get((type(obj).__module__, type(obj).__name__))
 
 
-def upgraded(kind: str, version: int, parts: dict[str, Any]) -> tuple[Schema, dict[str, Any]]:
+def upgraded(kind: str, version: int, parts: Parts) -> tuple[Schema, Parts]:
     """Today's schema of a kind, and the parts that a file has, brought up to it."""
     schema = SCHEMAS.get(kind)
     if schema is None:
@@ -382,6 +385,6 @@ def upgraded(kind: str, version: int, parts: dict[str, Any]) -> tuple[Schema, di
     return schema, parts
 
 
-def rebuilt(schema: Schema, parts: dict[str, Any]) -> Any:
+def rebuilt(schema: Schema, parts: Parts) -> Any:
     """An instance from all its parts."""
     return schema.cls()(**{schema.parts[name]: value for name, value in parts.items()})
