@@ -63,6 +63,10 @@ class LastLaw(AbstractLaws):
         """Of the last time."""
         return self.several.regimes()[-1:]
 
+    def circles(self) -> dict[int, tuple[float, float]]:
+        """Of all times."""
+        return self.several.circles()
+
     def resultants(self) -> Float[Array, "t d"]:
         """Of the last time."""
         return self.several.resultants()[-1:]

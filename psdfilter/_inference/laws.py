@@ -76,6 +76,10 @@ class AbstractLaws(PlainModule):
             "coordinates wrap"
         )
 
+    def circles(self) -> dict[int, tuple[float, float]]:
+        """Coordinates that wrap, and the two ends, which are one point; none on lines."""
+        return {}
+
     def shortest(self, mass: float) -> Float[Array, "2 t d"]:
         """The ends of the shortest interval of this mass, by one in 256 of the levels."""
         starts = jnp.linspace(0.0, 1.0 - mass, _STARTS + 2)[1:-1]

@@ -10,6 +10,7 @@ import numpy as np
 
 from .._checks import Numbers
 from .._frames.out import plain_times
+from .._inference.numerics.circles import copies_of
 from .._inference.numerics.gridded import widened
 from .._inference.result import AbstractResult
 from ._axes import (
@@ -26,7 +27,7 @@ from ._axes import (
     rows_of,
     times_of,
 )
-from ._circles import circle_of, copies_of
+from ._circles import circle_of
 from ._limits import (
     Limits,
     given_limits,

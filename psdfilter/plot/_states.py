@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._checks import Numbers
+from .._inference.numerics.circles import copies_of
 from .._inference.result import AbstractResult
 from ._axes import (
     BAND,
@@ -23,7 +24,7 @@ from ._axes import (
     rows_of,
     times_of,
 )
-from ._circles import circle_of, copies_of
+from ._circles import circle_of
 from ._split import draw_points, draw_regions, split_of
 
 if TYPE_CHECKING:

@@ -1,13 +1,14 @@
 """The numbers that a report shows, as plain arrays."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
 from scipy.special import ndtri
 
 from .._frames.out import Moments, plain_times, settled, state_names
+from .._inference.numerics.circles import Circle, sensor_circle
 from .._inference.numerics.gridded import density_on_plane, marginal_densities
 from .._inference.numerics.regions import highest_regions, modes_within
 from .._inference.posterior import Forecast, Posterior, Smoothed
@@ -30,6 +31,7 @@ class Laws:
     Attributes:
         mean: and `sd`, `quantiles` (k, t, d) at `LEVELS`.
         points: (d, n), where densities (c, d, n) are known.
+        circles: of coordinates that wrap.
     """
 
     mean: np.ndarray
@@ -37,6 +39,11 @@ class Laws:
     quantiles: np.ndarray
     points: np.ndarray | None = None
     densities: np.ndarray | None = None
+    circles: dict[int, Circle] = field(default_factory=dict)
+
+    def period(self, i: int) -> float | None:
+        """Of a coordinate that wraps."""
+        return self.circles[i].period if i in self.circles else None
 
     def level(self, level: float, i: int) -> np.ndarray:
         """One quantile of one coordinate, (t,)."""
@@ -46,14 +53,16 @@ class Laws:
         """Regions of highest density of one coordinate, (r, 2) each, where densities are known."""
         if self.points is None or self.densities is None:
             return []
-        return [highest_regions(self.points[i], row[i], mass) for row in self.densities]
+        points, period = self.points[i], self.period(i)
+        return [highest_regions(points, row[i], mass, period) for row in self.densities]
 
     def modes(self, i: int) -> list[np.ndarray]:
         """The highest point of each region of 90%."""
         if self.points is None or self.densities is None:
             return []
         pairs = zip(self.densities, self.regions(0.9, i), strict=True)
-        return [modes_within(self.points[i], row[i], regions) for row, regions in pairs]
+        points, period = self.points[i], self.period(i)
+        return [modes_within(points, row[i], regions, period) for row, regions in pairs]
 
     def is_split(self, i: int) -> bool:
         """Whether 90% of a coordinate lie in several intervals at some time.
@@ -71,6 +80,7 @@ class Seen:
     predicted: Laws | None
     pit: np.ndarray | None
     residuals: np.ndarray | None
+    circles: dict[int, Circle]
 
 
 @dataclass(frozen=True)
@@ -183,11 +193,15 @@ def _laws(result: AbstractResult, rows: np.ndarray, dense: np.ndarray | None) ->
         points, densities = marginal_densities(result.laws, result.mean.shape, _GRID, dense)
     mean = settled(np.asarray(result.mean), deviation)
     quantiles = settled(quantiles, deviation)
-    return Laws(mean[rows], deviation[rows], quantiles[:, rows], points, densities)
+    circles = {i: Circle(*ends) for i, ends in result.laws.circles().items()}
+    return Laws(mean[rows], deviation[rows], quantiles[:, rows], points, densities, circles)
 
 
 def _seen(post: Posterior, rows: np.ndarray, lost: dict[str, str]) -> Seen:
-    values = np.asarray(post.series.ys)[rows]
+    every = np.asarray(post.series.ys)
+    values = every[rows]
+    found = {j: sensor_circle(post.model.source, every, j) for j in range(every.shape[1])}
+    circles = {j: circle for j, circle in found.items() if circle is not None}
 
     def predicted() -> Laws:
         return _laws(post.predicted_observations, rows, None)
@@ -195,11 +209,11 @@ def _seen(post: Posterior, rows: np.ndarray, lost: dict[str, str]) -> Seen:
     bands = attempt("predictive bands", lost, predicted)
     pit = attempt("PIT and residuals", lost, lambda: np.asarray(post.pit)[rows])
     if pit is None:
-        return Seen(values, bands, None, None)
+        return Seen(values, bands, None, None, circles)
     pit = pit.reshape(len(rows), -1)
     # As `post.residuals`, which would compute `post.pit` once more.
     tiny = np.finfo(float).eps
-    return Seen(values, bands, pit, ndtri(np.clip(pit, tiny, 1 - tiny)))
+    return Seen(values, bands, pit, ndtri(np.clip(pit, tiny, 1 - tiny)), circles)
 
 
 def _observed_ahead(ahead: Forecast | None) -> Laws | None:

@@ -5,12 +5,14 @@
 
 import html
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import ndtri
 
 from .._frames.out import Moments, needed
+from .._inference.numerics.circles import Circle, are_outside, copies_of, placed
 from ._content import Content, Laws
 from ._regions import (
     DATA,
@@ -77,9 +79,7 @@ def _figure(x: str, y: str, **layout: Any) -> "go.Figure":
     )
 
 
-def _band(
-    figure: "go.Figure", at: Moments, ends: tuple[np.ndarray, np.ndarray], **style: Any
-) -> None:
+def _band(figure: "go.Figure", at: Moments, ends: Sequence[np.ndarray], **style: Any) -> None:
     """An area between two lines, as two traces."""
     colour, share, name = style["colour"], style["share"], style["name"]
     line = {"width": 0, "color": colour}
@@ -92,6 +92,7 @@ def _band(
         fill="tonexty",
         fillcolor=faint(colour, share),
         name=name,
+        showlegend=style["showlegend"],
         hoverinfo="skip",
     )
 
@@ -110,19 +111,24 @@ def _density(content: Content, i: int) -> "go.Figure":
         hoverinfo="skip",
         colorscale="Blues",
     )
+    low, high = _window(content, i)
+    period = laws.period(i)
+    circle = None if period is None else Circle(low, low + period)
     if laws.is_split(i):
-        add_edges(figure, at, laws.regions(0.9, i))
+        add_edges(figure, at, laws.regions(0.9, i), circle)
     else:
-        for level, shown in ((0.05, True), (0.95, False)):
-            figure.add_scatter(
-                x=content.times,
-                y=laws.level(level, i),
-                mode="lines",
-                line={"width": 1.5, "color": ON_HEAT},
-                name="90% interval",
-                showlegend=shown,
-            )
-    figure.update_yaxes(range=_window(content, i))
+        curves = [laws.level(level, i) for level in (0.5, 0.05, 0.95)]
+        for k, (_, *ends) in enumerate(copies_of(curves, circle)):
+            for end, shown in zip(ends, (k == 0, False), strict=True):
+                figure.add_scatter(
+                    x=content.times,
+                    y=end,
+                    mode="lines",
+                    line={"width": 1.5, "color": ON_HEAT},
+                    name="90% interval",
+                    showlegend=shown,
+                )
+    figure.update_yaxes(range=[low, high])
     cursor = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "line": {"color": OUTSIDE}}
     return figure.update_layout(shapes=[{**cursor, "x0": at[0], "x1": at[0]}])
 
@@ -170,6 +176,9 @@ def _window(content: Content, i: int) -> list[float]:
 
 def _states(content: Content, i: int) -> "go.Figure":
     figure = _figure(content.time_name, content.names[i])
+    circle = content.filtered.circles.get(i)
+    if circle is not None:
+        figure.update_yaxes(range=list(circle))
     if content.is_split(i):
         return _split_states(figure, content, i)
     at = content.times
@@ -178,14 +187,27 @@ def _states(content: Content, i: int) -> "go.Figure":
         ("smoother", content.smoothed, SMOOTHER),
     ):
         if laws is not None:
-            ends = laws.level(0.05, i), laws.level(0.95, i)
-            _band(figure, at, ends, colour=colour, share=0.2, name=f"{name}, 90%")
-            figure.add_scatter(
-                x=at, y=laws.level(0.5, i), mode="lines", line={"color": colour}, name=name
-            )
+            _add_band(figure, at, laws, (i, circle), (f"{name}, 90%", name, colour))
     if content.ahead is not None:
-        _fan(figure, content, content.ahead, i, _last(content.filtered))
+        _fan(figure, content, content.ahead, (i, circle), _last(content.filtered))
     return figure
+
+
+def _add_band(
+    figure: "go.Figure",
+    at: Moments,
+    laws: Laws,
+    shown: tuple[int, Circle | None],
+    style: tuple[str, str, str],
+) -> None:
+    """Median and 90% interval of a coordinate, as often as they show on a circle."""
+    (i, circle), (band, name, colour) = shown, style
+    curves = [laws.level(level, i) for level in (0.5, 0.05, 0.95)]
+    for k, (middle, *ends) in enumerate(copies_of(curves, circle)):
+        first = k == 0
+        _band(figure, at, ends, colour=colour, share=0.2, name=band, showlegend=first)
+        line = {"color": colour}
+        figure.add_scatter(x=at, y=middle, mode="lines", line=line, name=name, showlegend=first)
 
 
 def _split_states(figure: "go.Figure", content: Content, i: int) -> "go.Figure":
@@ -198,9 +220,9 @@ def _split_states(figure: "go.Figure", content: Content, i: int) -> "go.Figure":
         ("forecast", content.ahead, FORECAST, future),
     ):
         if laws is not None:
-            shown = len(past) + len(future)
-            add_regions(figure, at, laws.regions(0.9, i), (f"{name}, 90%", colour, shown))
-            add_modes(figure, at, laws.modes(i), (f"{name}, modes", colour))
+            shown, circle = len(past) + len(future), laws.circles.get(i)
+            add_regions(figure, at, laws.regions(0.9, i), (f"{name}, 90%", colour, shown), circle)
+            add_modes(figure, at, laws.modes(i), (f"{name}, modes", colour), circle)
     return figure
 
 
@@ -208,35 +230,39 @@ def _last(laws: Laws) -> Laws:
     return Laws(laws.mean[-1:], laws.sd[-1:], laws.quantiles[:, -1:])
 
 
-def _fan(figure: "go.Figure", content: Content, laws: Laws, i: int, start: Laws | None) -> None:
+def _fan(
+    figure: "go.Figure",
+    content: Content,
+    laws: Laws,
+    shown: tuple[int, Circle | None],
+    start: Laws | None,
+) -> None:
     """Nested intervals of a forecast, from the end of the history on."""
-    later = content.ahead_times
+    (i, circle), later = shown, content.ahead_times
     at = later if start is None else [content.times[-1], *later]
 
     def attached(level: float) -> np.ndarray:
         ahead = laws.level(level, i)
         return ahead if start is None else np.concatenate([start.level(level, i), ahead])
 
-    for low, share in ((0.025, 0.15), (0.25, 0.3)):
-        ends = attached(low), attached(1 - low)
-        name = f"forecast, {1 - 2 * low:.0%}"
-        _band(figure, at, ends, colour=FORECAST, share=share, name=name)
-    line = {"color": FORECAST}
-    figure.add_scatter(x=at, y=attached(0.5), mode="lines", line=line, name="forecast")
+    curves = [attached(level) for level in (0.5, 0.025, 0.975, 0.25, 0.75)]
+    for k, (middle, *ends) in enumerate(copies_of(curves, circle)):
+        own = {"showlegend": k == 0}
+        for pair, share, name in ((ends[:2], 0.15, "95%"), (ends[2:], 0.3, "50%")):
+            _band(figure, at, pair, colour=FORECAST, share=share, name=f"forecast, {name}", **own)
+        line = {"color": FORECAST}
+        figure.add_scatter(x=at, y=middle, mode="lines", line=line, name="forecast", **own)
 
 
 def _observations(content: Content, j: int) -> "go.Figure":
     figure = _figure(content.time_name, content.observed_names[j])
-    at, seen = content.times, content.seen.values[:, j]
+    circle = content.seen.circles.get(j)
+    at, seen = content.times, placed(content.seen.values[:, j], circle)
     outside = np.zeros(len(seen), bool)
     laws = content.seen.predicted
     if laws is not None:
-        low, high = laws.level(0.05, j), laws.level(0.95, j)
-        _band(figure, at, (low, high), colour=FILTER, share=0.2, name="predicted, 90%")
-        line = {"color": FILTER, "width": 1}
-        figure.add_scatter(x=at, y=laws.level(0.5, j), mode="lines", line=line, name="predicted")
-        with np.errstate(invalid="ignore"):
-            outside = (seen < low) | (seen > high)
+        _add_band(figure, at, laws, (j, circle), ("predicted, 90%", "predicted", FILTER))
+        outside = are_outside(seen, (laws.level(0.05, j), laws.level(0.95, j)), circle)
     for name, chosen, colour, symbol in (
         ("observed", ~outside, DATA, "circle"),
         ("observed, outside", outside, OUTSIDE, "x"),
@@ -250,8 +276,8 @@ def _observations(content: Content, j: int) -> "go.Figure":
                 name=name,
             )
     if content.ahead_observed is not None:
-        _fan(figure, content, content.ahead_observed, j, None)
-    window = _observed_window(content, j)
+        _fan(figure, content, content.ahead_observed, (j, circle), None)
+    window = _observed_window(content, j) if circle is None else list(circle)
     return figure if window is None else figure.update_yaxes(range=window)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._frames.out import Moments
+from .._inference.numerics.circles import Circle, pieces_of, placed
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -26,14 +27,18 @@ def faint(colour: str, share: float) -> str:
 
 
 def add_regions(
-    figure: "go.Figure", at: Moments, regions: list[np.ndarray], style: tuple[str, str, int]
+    figure: "go.Figure",
+    at: Moments,
+    regions: list[np.ndarray],
+    style: tuple[str, str, int],
+    circle: Circle | None = None,
 ) -> None:
     """A bar for every interval of every time; `style` is name, colour and number of times."""
     name, colour, num = style
     x: list[float | str | None] = []
     y: list[float | None] = []
     for time, each in zip(at, regions, strict=True):
-        for low, high in each:
+        for low, high in pieces_of(each, circle):
             x += [time, time, None]
             y += [float(low), float(high), None]
     line = {"color": faint(colour, 0.35), "width": max(1.0, min(_WIDEST, _ROOM / num))}
@@ -41,11 +46,16 @@ def add_regions(
 
 
 def add_modes(
-    figure: "go.Figure", at: Moments, modes: list[np.ndarray], style: tuple[str, str]
+    figure: "go.Figure",
+    at: Moments,
+    modes: list[np.ndarray],
+    style: tuple[str, str],
+    circle: Circle | None = None,
 ) -> None:
     """A point for every mode; `style` is name and colour."""
     name, colour = style
-    pairs = [(time, float(mode)) for time, each in zip(at, modes, strict=True) for mode in each]
+    shown = [placed(each, circle) for each in modes]
+    pairs = [(time, float(mode)) for time, each in zip(at, shown, strict=True) for mode in each]
     marker = {"color": colour, "size": 4}
     figure.add_scatter(
         x=[p[0] for p in pairs],
@@ -56,11 +66,12 @@ def add_modes(
     )
 
 
-def add_edges(figure: "go.Figure", at: Moments, regions: list[np.ndarray]) -> None:
+def add_edges(
+    figure: "go.Figure", at: Moments, regions: list[np.ndarray], circle: Circle | None = None
+) -> None:
     """Ends of all regions on a heat map."""
-    ends = [
-        (time, float(end)) for time, each in zip(at, regions, strict=True) for end in each.ravel()
-    ]
+    shown = [placed(each.ravel(), circle) for each in regions]
+    ends = [(time, float(end)) for time, each in zip(at, shown, strict=True) for end in each]
     figure.add_scatter(
         x=[e[0] for e in ends],
         y=[e[1] for e in ends],

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from psdfilter._inference.numerics.circles import Circle, pieces_of
 from psdfilter._inference.numerics.regions import (
     GAP_LEVELS,
     have_gaps,
@@ -55,3 +56,18 @@ def test_a_point_has_no_gap():
     rng = np.random.default_rng(0)
     points = 3.0 + 1e-15 * np.sort(rng.normal(size=(39, 4, 1)), axis=0)
     assert not have_gaps(points)[0]
+
+
+def test_a_region_across_the_ends_of_a_circle_is_one():
+    x = np.linspace(-np.pi, np.pi, 181)
+    density = normal.pdf(x, 3.0, 0.3) + normal.pdf(x, 3.0 - 2 * np.pi, 0.3)
+    regions = highest_regions(x, density, 0.9, 2 * np.pi)
+    np.testing.assert_allclose(regions, [normal.interval(0.9, 3.0, 0.3)], atol=0.03)
+    np.testing.assert_allclose(modes_within(x, density, regions, 2 * np.pi), [3.0], atol=1e-3)
+    assert len(highest_regions(x, density, 0.9)) == 2
+    circle = Circle(-np.pi, np.pi)
+    np.testing.assert_allclose(
+        pieces_of(regions, circle),
+        [[regions[0, 0], np.pi], [-np.pi, regions[0, 1] - 2 * np.pi]],
+    )
+    np.testing.assert_allclose(pieces_of(np.array([[4.0, 5.0]]), circle) + 2 * np.pi, [[4.0, 5.0]])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import psdfilter as psd
-from psdfilter.plot._circles import Circle, copies_of
+from psdfilter._inference.numerics.circles import Circle, copies_of
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")

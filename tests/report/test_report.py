@@ -1,5 +1,6 @@
 """The report in a browser: it shows the numbers, moves, fetches nothing and runs no stranger."""
 
+import base64
 import itertools
 import json
 import re
@@ -292,3 +293,30 @@ def test_a_vague_prior_does_not_flatten_the_observations():
     low, high = data["figures"]["observations"][0]["layout"]["yaxis"]["range"]
     assert low < ys.min() < ys.max() < high
     assert high - low < 10
+
+
+def numbers_in(array):
+    """Plotly may write arrays in bytes."""
+    if isinstance(array, dict):
+        return np.frombuffer(base64.b64decode(array["bdata"]), dtype=array["dtype"])
+    return np.array(array, dtype=float)
+
+
+@pytest.mark.long
+def test_an_angle_is_drawn_once_and_across_no_picture():
+    circle = psd.Box(-np.pi, np.pi, periodic=0)
+    compass = psd.additive_gaussian(
+        lambda u: u + 0.4, lambda x: x, 0.04, 0.09, 2.5, 0.25, state_box=circle, wrap=[True]
+    )
+    model = psd.learn(compass, 1e-2)
+    post = psd.run_filter(model, [3.0, -2.9, -2.4])
+    text = psd.report.render(post, ahead=psd.forecast(model, post, 3))
+    data = json.loads(re.search(r'(?s)id="data">(.*?)</script>', text)[1])
+    assert data["moments"][0]["regions"] is None
+    for figure in ("states", "observations"):
+        drawn = data["figures"][figure][0]
+        np.testing.assert_allclose(drawn["layout"]["yaxis"]["range"], [-np.pi, np.pi])
+        curves = [trace for trace in drawn["data"] if trace["mode"] == "lines"]
+        assert all(np.abs(np.diff(numbers_in(trace["y"]))).max() < 1.0 for trace in curves)
+    # The second came from the other side, where it was expected.
+    assert "observed, outside" not in {trace.get("name") for trace in drawn["data"]}

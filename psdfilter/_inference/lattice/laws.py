@@ -58,6 +58,11 @@ class LatticeLaws(AbstractLaws):
         """The ends of the shortest interval of this mass, round a circle if need be."""
         return _shortest(self, jnp.asarray(mass))
 
+    def circles(self) -> dict[int, tuple[float, float]]:
+        """As the box of the state has them."""
+        axes = np.flatnonzero(self.space.is_kind("circle"))
+        return {int(a): (float(self.space.lower[a]), float(self.space.upper[a])) for a in axes}
+
     def resultants(self) -> Float[Array, "t d"]:
         """Lengths of mean directions on circles; NaN on other axes."""
         return _resultants(self)

@@ -8,6 +8,10 @@ from ..laws import AbstractLaws
 
 # Mass that may be out of sight on each side, and room beside what is in sight.
 _HIDDEN, _ROOM = 1e-3, 0.06
+# Of levels of distribution functions.
+_ROUNDING = 1e-9
+# A turn around its middle.
+_WHOLE = np.array([-0.5, 0.5])
 
 
 def widened(low: np.ndarray, high: np.ndarray) -> np.ndarray:
@@ -19,7 +23,21 @@ def widened(low: np.ndarray, high: np.ndarray) -> np.ndarray:
 def limits_of_laws(laws: AbstractLaws, at: slice | list[int] = slice(None)) -> np.ndarray:
     """What holds all but a thousandth of the mass on each side, at the given times, (d, 2)."""
     ends = np.asarray(laws.quantiles(jnp.asarray([_HIDDEN, 1 - _HIDDEN])))[:, at]
-    return widened(ends[0].min(axis=0), ends[1].max(axis=0))
+    limits = widened(ends[0].min(axis=0), ends[1].max(axis=0))
+    for i, circle in laws.circles().items():
+        limits[i] = _window_of_circle(ends[:, :, i], circle[1] - circle[0])
+    return limits
+
+
+def _window_of_circle(ends: np.ndarray, period: float) -> np.ndarray:
+    """What holds intervals (2, t) that are known up to whole turns; at most one turn."""
+    middles = 0.5 * (ends[0] + ends[1])
+    directions = np.exp(2j * np.pi * middles / period)
+    center = np.angle(np.mean(directions)) * period / (2 * np.pi)
+    center = center + period * np.round((middles[0] - center) / period)
+    near = ends - period * np.round((middles - center) / period)
+    low, high = widened(near[0].min(keepdims=True), near[1].max(keepdims=True))[0]
+    return np.array([low, high]) if high - low < period else center + period * _WHOLE
 
 
 def density_on_line(
@@ -36,8 +54,12 @@ def masses_on_cells(laws: AbstractLaws, shape: tuple[int, ...], edges: np.ndarra
     below = [
         np.asarray(laws.cdfs(jnp.broadcast_to(jnp.asarray(points), shape))) for points in edges.T
     ]
+    masses = np.diff(np.stack(below, axis=-1), axis=-1)
+    # On a circle the mass is counted from the point opposite of the mean, and starts anew there.
+    circles = np.isin(np.arange(shape[1]), list(laws.circles()))
+    masses = np.where(circles[:, None] & (masses < -_ROUNDING), masses + 1.0, masses)
     # Differences of equal numbers may be rounded to less than nothing.
-    masses = np.maximum(np.diff(np.stack(below, axis=-1), axis=-1), 0.0)
+    masses = np.maximum(masses, 0.0)
     return masses / np.diff(edges, axis=1)
 
 

@@ -26,13 +26,17 @@ def have_gaps(quantiles: np.ndarray) -> np.ndarray:
     return np.any(wide, axis=(0, 1))
 
 
-def highest_regions(points: np.ndarray, values: np.ndarray, mass: float) -> np.ndarray:
+def highest_regions(
+    points: np.ndarray, values: np.ndarray, mass: float, period: float | None = None
+) -> np.ndarray:
     """The shortest union of intervals that holds the mass, (r, 2), increasing.
 
     Args:
         points: equally spaced, (n,).
         values: of the density there, (n,); linear in between.
         mass: between 0 and 1, of what the points hold.
+        period: of a coordinate that wraps; an interval across the ends of the points is one, whose
+            upper end lies beyond them.
     """
     x = np.linspace(points[0], points[-1], _FINER * (len(points) - 1) + 1)
     height = np.interp(x, points, values)
@@ -44,14 +48,31 @@ def highest_regions(points: np.ndarray, values: np.ndarray, mass: float) -> np.n
     inside = np.concatenate([[False], height >= level, [False]])
     starts = np.flatnonzero(inside[1:] & ~inside[:-1])
     ends = np.flatnonzero(inside[:-1] & ~inside[1:]) - 1
-    return np.stack([x[starts], x[ends]], axis=1)
+    regions = np.stack([x[starts], x[ends]], axis=1)
+    return regions if period is None else _joined(regions, points, period)
 
 
-def modes_within(points: np.ndarray, values: np.ndarray, regions: np.ndarray) -> np.ndarray:
+def _joined(regions: np.ndarray, points: np.ndarray, period: float) -> np.ndarray:
+    """Regions of points that go once round a circle: the first and the last may be one."""
+    # Points may be in the middles of cells that fill a turn.
+    span = points[-1] - points[0] + (points[1] - points[0])
+    if len(regions) < 2 or span < (1 - _ROUNDING) * period:
+        return regions
+    if regions[0, 0] != points[0] or regions[-1, 1] != points[-1]:
+        return regions
+    across = [regions[-1, 0], regions[0, 1] + period]
+    return np.concatenate([regions[1:-1], [across]])
+
+
+def modes_within(
+    points: np.ndarray, values: np.ndarray, regions: np.ndarray, period: float | None = None
+) -> np.ndarray:
     """The highest point of each region (r, 2), on the parabola through log values, (r,)."""
     found = []
     for low, high in regions:
         own = (points >= low) & (points <= high)
+        if period is not None:
+            own |= points + period <= high
         if not own.any():
             found.append(0.5 * (low + high))
             continue

@@ -96,6 +96,10 @@ class TransformedLaws(AbstractLaws):
         """With the slope of b."""
         return TransformedDensity(self.inner.density(t), self.coordinates)
 
+    def circles(self) -> dict[int, tuple[float, float]]:
+        """Angles are never bent."""
+        return self.inner.circles()
+
     def log_mass(self, t: int) -> Float[Array, ""]:
         """Masses do not change."""
         return self.inner.log_mass(t)

@@ -51,6 +51,10 @@ class PickedLaws(AbstractLaws):
         """That of the other."""
         return self.inner.density(self.ends[t])
 
+    def circles(self) -> dict[int, tuple[float, float]]:
+        """Those of the others."""
+        return self.inner.circles()
+
 
 class PickedSeen(AbstractObservedLaws):
     """The same for laws of y."""

@@ -9,6 +9,8 @@ from regime_oracles import wrapped_normal
 from scipy.special import i0, i1
 
 import psdfilter as psd
+from psdfilter._inference.numerics.gridded import masses_on_cells
+from psdfilter._inference.numerics.regions import highest_regions
 
 PI = np.pi
 CIRCLE = psd.Box(-PI, PI, periodic=0)
@@ -263,3 +265,27 @@ def test_a_sensor_that_jumps_where_the_circle_closes_loses_no_half():
     law = wrapped_normal(x - 3.0, np.sqrt(0.5))
     mass = (law * np.exp(-2.0 * (3.0 - x) ** 2) / np.sqrt(0.5 * PI)).sum() * 2 * PI / num
     assert float(post.log_likelihood) == pytest.approx(np.log(mass), abs=0.01)
+
+
+@pytest.mark.long
+def test_a_grid_of_an_angle_holds_its_law_once():
+    data = filtered().to_xarray(grid=400)
+    x, values = data.x.values[0], data.density.values[:, 0]
+    assert x[-1] - x[0] <= 2 * PI * (1 + 1e-12)
+    np.testing.assert_allclose(np.trapezoid(values, x, axis=1), 1.0, atol=3e-3)
+    for row in values:
+        assert len(highest_regions(x, row, 0.9, 2 * PI)) == 1
+    # The law of a heading that nobody has seen for long fills the circle.
+    ahead = psd.forecast(learned(), filtered(), 60)
+    data = ahead.to_xarray(grid=400)
+    x, values = data.x.values[0], data.density.values[:, 0]
+    np.testing.assert_allclose(x[-1] - x[0], 2 * PI)
+    np.testing.assert_allclose(np.trapezoid(values, x, axis=1), 1.0, atol=1e-6)
+
+
+@pytest.mark.long
+def test_masses_between_edges_all_round_a_circle_add_up_to_one():
+    ahead = psd.forecast(learned(), filtered(), 60)
+    edges = np.linspace(-1.0, -1.0 + 2 * PI, 38)[None]
+    masses = masses_on_cells(ahead.laws, ahead.mean.shape, edges) * np.diff(edges)
+    np.testing.assert_allclose(masses.sum(axis=-1), 1.0, atol=1e-9)
