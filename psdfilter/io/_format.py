@@ -10,6 +10,7 @@ import numpy as np
 from .._checks import is_concrete
 from .._statespace.model import StateSpaceModel
 from ._schemas import Parts, rebuilt, schema_of, upgraded
+from ._values import different, values_of
 
 
 def encode(obj: Any, arrays: list[np.ndarray], where: str) -> object:
@@ -26,7 +27,7 @@ def encode(obj: Any, arrays: list[np.ndarray], where: str) -> object:
     if isinstance(obj, jax.Array | np.ndarray):
         return _encode_array(obj, arrays, where)
     if isinstance(obj, StateSpaceModel):
-        return {"ssm": _describe(obj)}
+        return {"ssm": {**_describe(obj), "values": encode(values_of(obj), arrays, where)}}
     schema = schema_of(obj)
     if schema is not None:
         parts = {
@@ -111,4 +112,12 @@ def _checked(ssm: StateSpaceModel | None, saved: Parts) -> StateSpaceModel:
                 f"ssm is not the model that was learned: its state_box has {name} bounds "
                 f"{given[name]}, in the file {saved[name]}"
             )
+    # Files of earlier versions have no values.
+    kept = decode(saved.get("values"), [], None)
+    found = None if kept is None else different(values_of(ssm), kept)
+    if found is not None:
+        raise ValueError(
+            f"ssm is not the model that was learned: {found}; pass the StateSpaceModel it was "
+            "learned from, or learn again"
+        )
     return ssm

@@ -17,6 +17,7 @@ from psdfilter._inference.learn import learn
 from psdfilter._inference.online import init, predict, update
 from psdfilter._inference.run import run_filter
 from psdfilter.io import load, save
+from psdfilter.io._values import different, values_of
 
 
 def assert_same(a, b):
@@ -211,3 +212,53 @@ def test_other_zip_files_are_refused(tmp_path):
     np.savez(tmp_path / "other.npz", a=np.zeros(3))
     with pytest.raises(ValueError, match=r"has no header.json"):
         load(tmp_path / "other.npz")
+
+
+def waves(slope=2.0, gain=0.25, spread=1.0):
+    """Functions that differ, in one box and with the same flags."""
+    return psd.additive_gaussian(
+        f=lambda x: slope * jnp.sin(x),
+        h=lambda x: gain * x**2,
+        Q=0.2,
+        R=0.1,
+        m0=0.0,
+        P0=spread,
+        state_box=(-5.0, 5.0),
+    )
+
+
+@pytest.mark.parametrize(
+    ("other", "name"),
+    [
+        ({"slope": 1.0}, "log_transition"),
+        ({"gain": 0.2}, "log_observation"),
+        ({"spread": 0.9}, "log_prior"),
+    ],
+)
+def test_other_functions_in_the_same_box_are_refused_by_name(other, name, tmp_path):
+    path = tmp_path / "waves.psd"
+    save(path, learn(waves(), 1e-2))
+    assert load(path, ssm=waves()).ssm.dim == 1
+    with pytest.raises(ValueError, match=f"ssm is not the model that was learned: its {name} "):
+        load(path, ssm=waves(**other))
+
+    def as_before(header):
+        del header["tree"]["parts"]["ssm"]["ssm"]["values"]
+
+    rewrite(path, as_before)
+    assert load(path, ssm=waves(**other)).ssm.dim == 1
+
+
+def test_functions_of_regimes_are_told_apart():
+    def switching(level, stay):
+        return psd.switching([waves(), waves(gain=level)], [[stay, 1 - stay], [0.1, 0.9]])
+
+    own = values_of(switching(0.2, 0.9))
+    assert different(own, values_of(switching(0.2, 0.9))) is None
+    assert "log_observation of regime 1" in different(own, values_of(switching(0.3, 0.9)))
+    assert "P " in different(own, values_of(switching(0.2, 0.8)))
+    # What takes inputs cannot be asked.
+    driven = psd.additive_gaussian(
+        lambda u, inputs: u + inputs, lambda x: x, 0.1, 0.1, 0.0, 1.0, state_box=(-5.0, 5.0)
+    )
+    assert set(values_of(driven)) == {"log_prior", "log_observation"}
