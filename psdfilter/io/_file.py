@@ -27,8 +27,8 @@ def save(path: str | os.PathLike[str], obj: object) -> None:
     """Write a density, a box, a learned model or the state of an online filter to a file.
 
     The file appears whole or not at all, and replaces an older one in one step. Functions are not
-    saved: `load` takes those of a learned model through its argument `ssm`, and compares their values
-    at a few points with those in the file.
+    saved: `load` takes those of a learned model through its argument `ssm`, and compares their
+    values at a few points with those in the file.
 
     Args:
         path: where to; taken as it is, no suffix is added.

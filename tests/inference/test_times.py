@@ -226,3 +226,46 @@ def test_time_zones_and_years_are_refused_with_the_remedy():
     a = psd.run_filter(counted, [0.3, np.nan, 0.5])
     b = psd.run_filter(counted, [0.3, 0.5], times=[1, 3])
     assert float(a.log_likelihood) == pytest.approx(float(b.log_likelihood), abs=1e-12)
+
+
+def on_a_line():
+    return psd.additive_gaussian(
+        f=lambda x: 2 * jnp.sin(x), h=lambda x: x**2 / 4, Q=0.2, R=0.1, m0=0.0, P0=1.0
+    )
+
+
+def in_the_plane():
+    return psd.additive_gaussian(
+        f=lambda x: jnp.array([2 * jnp.sin(x[0]) + 0.1 * x[1], 0.5 * x[1]]),
+        h=lambda x: x[0] ** 2 / 4,
+        Q=[0.2, 0.2],
+        R=0.1,
+        m0=[0.0, 0.0],
+        P0=[1.0, 1.0],
+    )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("make", "tol"), [(on_a_line, 1e-6), (in_the_plane, 1e-2)])
+def test_smoothed_densities_across_a_gap_are_those_of_missing_rows(make, tol):
+    model, gap = psd.learn(make(), tol), np.nan
+    short = psd.run_smoother(model, [0.9, 0.7, 0.8, 0.3], times=[1, 2, 5, 6])
+    full = psd.run_smoother(model, [0.9, 0.7, gap, gap, 0.8, 0.3])
+    rows = np.array([0, 1, 4, 5])
+    np.testing.assert_allclose(short.mean, full.mean[rows], atol=tol)
+    np.testing.assert_allclose(short.covariance, full.covariance[rows], atol=tol)
+    x = np.random.default_rng(0).normal(size=(40, model.dim))
+    for t, row in enumerate(rows):
+        np.testing.assert_allclose(short.density(t)(x), full.density(row)(x), atol=tol)
+
+
+@pytest.mark.long
+def test_a_gap_in_dates_needs_no_rows():
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("xarray")
+    days = pandas.to_datetime(["2024-01-01", "2024-01-02", "2024-01-04", "2024-01-05"])
+    data = pandas.Series([0.9, 0.7, 0.8, 0.3], index=days, name="level")
+    smooth = psd.run_smoother(psd.learn(on_a_line(), 1e-3), data)
+    table = smooth.to_xarray(grid=200)
+    mass = np.trapezoid(table.density.values[:, 0], table.x.values[0], axis=1)
+    np.testing.assert_allclose(mass, 1.0, atol=5e-3)

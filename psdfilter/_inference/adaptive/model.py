@@ -28,7 +28,7 @@ from .laws import cdf, draw, expectation, quantile
 from .passes import Kit
 from .recent import Recent
 from .run import run
-from .smooth import draw_paths, forecast, smooth
+from .smooth import draw_paths, first_transition, forecast, smooth
 from .state import Law, at_one_time
 from .tables import Values
 from .trace import AdaptiveTrace
@@ -96,17 +96,10 @@ class LineLaws(AbstractLaws):
         if at_one_time(after, self.filtered[t]):
             # Several sensors at one time share their smoothed density.
             return self.density(t + 1)
-        first = after
-        while first.before is not None:
-            first = first.before
-        if first is not after or after.source is None:
-            raise ValueError(
-                "density of a smoother is known where one transition follows, and several follow "
-                f"index {t}: give the times in between as rows of NaN, or use quantile or cdf"
-            )
-        sums = known_values(self.ssm).push(after.source, after.nodes)
-        weights = log_ratio(smoothed.log_masses, sums.log_p)
-        sink = Sink(after.nodes, weights, after.source.t, after.source.row)
+        values = known_values(self.ssm)
+        source, nodes, log_masses = first_transition(values, after, smoothed.log_masses)
+        sums = values.push(source, nodes)
+        sink = Sink(nodes, log_ratio(log_masses, sums.log_p), source.t, source.row)
         return LineDensity.of(self.ssm, self.filtered[t], sink)
 
 

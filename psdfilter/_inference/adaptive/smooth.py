@@ -165,6 +165,26 @@ def _chain(law: Law, hops: int) -> list[Source]:
     return out
 
 
+def first_transition(
+    values: Values, after: Law, log_masses: Float[np.ndarray, " n"]
+) -> tuple[Source, np.ndarray, Float[np.ndarray, " m"]]:
+    """The first of the transitions that end in a law, the nodes after it and masses there.
+
+    `log_masses` are those of the law given later data; between two rows they are summed backwards.
+    """
+    hops, here = 1, after.before
+    while here is not None:
+        hops, here = hops + 1, here.before
+    *later, source = _chain(after, hops)
+    x, omega = after.nodes, np.exp(log_masses)
+    for one in later:
+        x, omega = one.nodes, values.pull(one, x, omega)
+    if not later:
+        return source, x, log_masses
+    with np.errstate(divide="ignore"):
+        return source, x, np.log(omega / np.sum(omega))
+
+
 def _at_nodes(law: Law, omega: np.ndarray, before: Law) -> np.ndarray:
     """Masses of one time moved from one set of nodes to another: cut at midpoints."""
     if len(law.nodes) == len(before.nodes) and np.array_equal(law.nodes, before.nodes):

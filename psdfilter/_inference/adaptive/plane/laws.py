@@ -17,6 +17,7 @@ from . import answers
 from .density import PlaneDensity, PlaneSink
 from .known import plane_values
 from .law import Law
+from .smooth import first_transition
 from .sums import log_sums
 
 
@@ -78,15 +79,10 @@ class PlaneLaws(AbstractLaws):
         if after.source is None or after.source.t == _time_of(self.filtered[t]):
             # Several sensors at one time share their smoothed density.
             return self.density(t + 1)
-        if after.before is not None:
-            raise ValueError(
-                "density of a smoother is known where one transition follows, and several follow "
-                f"index {t}: give the times in between as rows of NaN, or use quantile or cdf"
-            )
-        log_p = log_sums(plane_values(self.ssm), after.source, after.nodes)
-        sink = PlaneSink(
-            after.nodes, log_ratio(after.log_masses, log_p), after.source.t, after.source.row
-        )
+        values = plane_values(self.ssm)
+        source, nodes, log_masses = first_transition(values, after)
+        log_p = log_sums(values, source, nodes)
+        sink = PlaneSink(nodes, log_ratio(log_masses, log_p), source.t, source.row)
         return PlaneDensity(self.ssm, self.filtered[t], sink)
 
 

@@ -41,6 +41,26 @@ def _back(values: PlaneValues, law: Law, hops: int, before: Law) -> Law:
     return with_masses(before, omega)
 
 
+def first_transition(
+    values: PlaneValues, after: Law
+) -> tuple[Source, np.ndarray, Float[np.ndarray, " m"]]:
+    """The first of the transitions that end in a law, the nodes after it and masses there.
+
+    Between two rows the masses of the law, given later data, are summed backwards.
+    """
+    hops, here = 1, after.before
+    while here is not None:
+        hops, here = hops + 1, here.before
+    *later, (source, nodes) = sources_of(after, hops)
+    if not later:
+        return source, nodes, after.log_masses
+    omega = after.masses
+    for one, at in later:
+        omega = pulled(values, one, at, omega)
+    with np.errstate(divide="ignore"):
+        return source, nodes, np.log(omega / np.sum(omega))
+
+
 def with_masses(law: Law, masses: Float[np.ndarray, " n"]) -> Law:
     """The law on the same nodes with other masses."""
     with np.errstate(divide="ignore"):
