@@ -7,6 +7,9 @@ can be looked into with `numpy.load` and any zip tool.
 import json
 import os
 import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,12 +18,17 @@ import numpy as np
 
 from .._checks import require_x64
 from .._statespace.model import StateSpaceModel
-from ._format import decode, encode
+from ._format import check_model, decode, described_in, encode
 from ._schemas import KINDS, SCHEMAS, Parts, schema_of
 
 # Of the container; what is in it has versions of its own (`SCHEMAS`).
 _VERSION = 2
 _HEADER = "header.json"
+# What reading raises where entries are missing, of other kinds, or too deep. RuntimeError is that
+# of members that are encrypted or packed in an unknown way, and of too deep a recursion.
+_DAMAGE = (
+    zipfile.BadZipFile, zlib.error, EOFError, LookupError, TypeError, AttributeError, RuntimeError,
+)  # fmt: skip
 
 
 def save(path: str | os.PathLike[str], obj: object) -> None:
@@ -74,18 +82,28 @@ def load(path: str | os.PathLike[str], ssm: StateSpaceModel | None = None) -> An
     """
     require_x64()
     target = Path(path)
-    try:
+    with _damage_of(target):
         with zipfile.ZipFile(target) as archive:
             header = _read_header(archive, target)
             arrays = [_read_array(archive, index) for index in range(header["arrays"])]
-    except (zipfile.BadZipFile, EOFError) as error:
+        described = described_in(header["tree"])
+    # Outside of both: what functions of the user raise is no damage of the file.
+    for each in described:
+        check_model(ssm, each)
+    with _damage_of(target):
+        return decode(header["tree"], arrays, ssm)
+
+
+@contextmanager
+def _damage_of(target: Path) -> Iterator[None]:
+    """Whatever Python says of a file that is not as it was written, with the name of the file."""
+    try:
+        yield
+    except _DAMAGE as error:
         raise ValueError(
-            f"{target} is not a whole psdfilter file: it is damaged, truncated, or something else "
-            f"({error})"
+            f"{target} is not a whole psdfilter file: it is damaged, truncated, altered, or "
+            f"something else ({type(error).__name__}: {error}); save it anew"
         ) from error
-    except KeyError as error:
-        raise ValueError(f"{target} is not a whole psdfilter file: {error.args[0]}") from error
-    return decode(header["tree"], arrays, ssm)
 
 
 def _member(index: int) -> str:
@@ -97,7 +115,7 @@ def _read_header(archive: zipfile.ZipFile, target: Path) -> Parts:
         raise ValueError(f"{target} is no psdfilter file: it has no {_HEADER}")
     try:
         header = json.loads(archive.read(_HEADER))
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{target} has a header that is not JSON ({error})") from error
     if not isinstance(header, dict) or header.get("format") != "psdfilter":
         raise ValueError(f"{target} is no psdfilter file")
@@ -116,7 +134,10 @@ def _read_header(archive: zipfile.ZipFile, target: Path) -> Parts:
 
 def _read_array(archive: zipfile.ZipFile, index: int) -> np.ndarray:
     with archive.open(_member(index)) as member:
-        values = np.lib.format.read_array(member, allow_pickle=False)
+        try:
+            values = np.lib.format.read_array(member, allow_pickle=False)
+        except ValueError as error:
+            raise zipfile.BadZipFile(f"{_member(index)}: {error}") from error
         # Reading to the end is what makes zipfile compare the checksum.
         if member.read(1):
             raise zipfile.BadZipFile(f"{_member(index)} has bytes after its array")

@@ -208,6 +208,62 @@ def test_unknown_headers_are_refused(change, message, tmp_path):
         load(path)
 
 
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+def without_tree(header):
+    del header["tree"]
+
+
+def with_factor(**entry):
+    def change(header):
+        header["tree"]["parts"]["factor"].update(entry)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        without_tree,
+        with_factor(array=99),
+        with_factor(array=-1),
+        with_factor(array="0"),
+        with_factor(array=0),  # of another shape
+        with_factor(float="many"),
+        lambda header: header["tree"].update(parts=[1]),
+        lambda header: header.update(arrays="two"),
+    ],
+)
+def test_headers_that_were_altered_are_refused_on_loading(change, tmp_path):
+    path = tmp_path / "f.npz"
+    save(path, make("scattered_full", 0, 2))
+    rewrite(path, change)
+    with pytest.raises(ValueError, match=r"f\.npz is not a whole psdfilter file: it is"):
+        load(path)
+
+
+@pytest.mark.parametrize("header", [DEEP.encode(), b"\xff\xfe\x00"])
+def test_headers_that_nobody_can_read_are_refused(header, tmp_path):
+    path = tmp_path / "f.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("header.json", header)
+    with pytest.raises(ValueError, match=r"f\.npz (is not a whole|has a header)"):
+        load(path)
+
+
+def test_descriptions_of_a_model_that_were_altered_are_damage(learned, tmp_path):
+    path = tmp_path / "model.npz"
+    save(path, learned[1])
+
+    def change(header):
+        del header["tree"]["parts"]["filled"]["parts"]["ssm"]["ssm"]["lower"]
+
+    rewrite(path, change)
+    with pytest.raises(ValueError, match="not a whole psdfilter file"):
+        load(path, ssm=learned[0])
+
+
 def test_other_zip_files_are_refused(tmp_path):
     np.savez(tmp_path / "other.npz", a=np.zeros(3))
     with pytest.raises(ValueError, match=r"has no header.json"):
