@@ -17,6 +17,8 @@ from uuid import uuid4
 import numpy as np
 
 from .._checks import require_x64
+from .._inference.model import AbstractModel
+from .._inference.transformed.model import TransformedModel
 from .._statespace.model import StateSpaceModel
 from ._format import check_model, decode, described_in, encode
 from ._schemas import KINDS, SCHEMAS, Parts, schema_of
@@ -45,8 +47,7 @@ def save(path: str | os.PathLike[str], obj: object) -> None:
     """
     schema = schema_of(obj)
     if schema is None or schema.kind not in KINDS:
-        names = ", ".join(SCHEMAS[kind].place[1] for kind in KINDS)
-        raise ValueError(f"obj must be one of {names}, got {type(obj).__name__}")
+        raise ValueError(_refusal(obj))
     kind = schema.kind
     arrays: list[np.ndarray] = []
     tree = encode(obj, arrays, kind)
@@ -92,6 +93,22 @@ def load(path: str | os.PathLike[str], ssm: StateSpaceModel | None = None) -> An
         check_model(ssm, each)
     with _damage_of(target):
         return decode(header["tree"], arrays, ssm)
+
+
+def _refusal(obj: object) -> str:
+    """Why an object cannot be saved, and what can."""
+    if not isinstance(obj, AbstractModel):
+        names = ", ".join(SCHEMAS[kind].place[1] for kind in KINDS)
+        return f"obj must be one of {names}, got {type(obj).__name__}"
+    classes = [SCHEMAS[kind].cls() for kind in KINDS]
+    engines = sorted({c.engine for c in classes if issubclass(c, AbstractModel)})
+    what = f'obj is a learned model of engine "{obj.engine}"'
+    if isinstance(obj, TransformedModel):
+        what += " whose state-space model has a support, or takes dt, last_y or u"
+    return (
+        f"{what}, which files cannot hold: learn it again where it is needed. Models of engines "
+        f"{', '.join(engines)} can be saved, without support, dt, last_y and u"
+    )
 
 
 @contextmanager
