@@ -62,6 +62,12 @@ class Labels:
         """Whether the rows are named by numbers or dates."""
         return self.values is not None and self.values.dtype.kind in "iufM"
 
+    @property
+    def heading(self) -> str:
+        """What stands at an axis of these times."""
+        zone = f" ({self.zone})" if self.zone else ""
+        return f"{self.name or 'time'}{zone}"
+
     def check(self, name: str) -> None:
         """Stop if times are missing, not in order, or twice the same."""
         values = self.values

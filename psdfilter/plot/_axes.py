@@ -4,10 +4,13 @@
 # pyright: reportUnusedCallResult=false
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from .._frames.errors import printable
+from .._frames.labels import Labels
+from .._inference.posterior import Forecast, Posterior, Smoothed
 from .._inference.result import AbstractResult
 
 if TYPE_CHECKING:
@@ -19,6 +22,13 @@ if TYPE_CHECKING:
 BAND, LINE, TRUTH, DATA = "#9ecae1", "#0072b2", "#d55e00", "#525252"
 OTHERS = (LINE, "#009e73", "#cc79a7", "#e69f00", "#56b4e9", DATA)
 HEAT, ON_HEAT = "Blues", "#e69f00"
+T = TypeVar("T")
+# Who makes the results that are drawn.
+_MAKERS: dict[type[AbstractResult], str] = {
+    Posterior: "run_filter",
+    Smoothed: "run_smoother",
+    Forecast: "forecast",
+}
 
 
 def pyplot() -> "ModuleType":
@@ -33,8 +43,20 @@ def pyplot() -> "ModuleType":
 def axes_for(ax: "Axes | None", size: tuple[float, float] = (7.0, 3.2)) -> "Axes":
     """The given axes, or those of a new figure of this size in inches."""
     if ax is not None:
-        return ax
+        return _as_axes("ax", ax)
     return pyplot().subplots(figsize=size, layout="constrained")[1]
+
+
+def _as_axes(name: str, ax: object) -> "Axes":
+    """Axes of Matplotlib, and nothing else."""
+    from matplotlib.axes import Axes
+
+    if not isinstance(ax, Axes):
+        raise ValueError(
+            f"{name} must be Matplotlib axes, as matplotlib.pyplot.subplots()[1] is, got "
+            f"{type(ax).__name__}"
+        )
+    return ax
 
 
 def panels_for(axes: object, rows: int, columns: int, size: tuple[float, float]) -> np.ndarray:
@@ -46,7 +68,17 @@ def panels_for(axes: object, rows: int, columns: int, size: tuple[float, float])
     flat = np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
     if flat.size < rows * columns:
         raise ValueError(f"axes must hold at least {rows * columns} axes, got {flat.size}")
+    for ax in flat[: rows * columns]:
+        _as_axes("axes", ax)
     return flat
+
+
+def as_result(name: str, result: T, *kinds: type[AbstractResult]) -> T:
+    """What a function of inference returned, of these kinds or of any, and nothing else."""
+    if not isinstance(result, kinds or AbstractResult):
+        makers = " or ".join(_MAKERS[kind] for kind in kinds or _MAKERS)
+        raise ValueError(f"{name} must come from {makers}, got {type(result).__name__}")
+    return result
 
 
 def finish(ax: "Axes", xlabel: str | None, ylabel: str | None, legend: bool = True) -> "Axes":
@@ -75,7 +107,7 @@ def _shorten_dates(ax: "Axes") -> None:
 def times_of(result: AbstractResult, times: object = None) -> np.ndarray:
     """What stands on the axis of time: the times of the result unless others are given."""
     count = result.mean.shape[0]
-    at = _own_times(result) if times is None else np.asarray(times)
+    at = own_times(result.labels, result.times) if times is None else np.asarray(times)
     if at.shape != (count,):
         raise ValueError(f"times must have shape ({count},), as the result has, got {at.shape}")
     return at
@@ -83,23 +115,32 @@ def times_of(result: AbstractResult, times: object = None) -> np.ndarray:
 
 def shared_times(*results: AbstractResult) -> list[np.ndarray]:
     """Times of several results on one axis: dates if all have them, else transitions."""
-    named = [_own_times(result) for result in results]
-    if len({at.dtype.kind for at in named}) == 1 and all(_is_named(r) for r in results):
+    named = [own_times(result.labels, result.times) for result in results]
+    if len({at.dtype.kind for at in named}) == 1 and all(_are_named(r.labels) for r in results):
         return named
     return [np.asarray(result.times) for result in results]
 
 
-def _is_named(result: AbstractResult) -> bool:
-    labels = result.labels
+def _are_named(labels: Labels | None) -> bool:
     return labels is not None and labels.values is not None and labels.is_ordered
 
 
-def _own_times(result: AbstractResult) -> np.ndarray:
+def own_times(labels: Labels | None, times: object) -> np.ndarray:
     """Dates or numbers of the data frame that the observations came in, else transitions."""
-    labels = result.labels
-    if labels is None or labels.values is None or not labels.is_ordered:
-        return np.asarray(result.times)
-    return labels.local
+    return labels.local if labels is not None and _are_named(labels) else np.asarray(times)
+
+
+def name_of_times(result: object, times: object = None) -> str:
+    """What the data frame called its index; "time" for transitions, and for other times."""
+    labels: Labels | None = getattr(result, "labels", None)
+    if times is not None or labels is None or not _are_named(labels):
+        return "time"
+    return _written(labels.heading)
+
+
+def once(k: int, label: str) -> str | None:
+    """A label for the first of several copies."""
+    return label if k == 0 else None
 
 
 def rows_of(name: str, values: object, shape: tuple[int, ...]) -> np.ndarray:
@@ -118,8 +159,12 @@ def names_of(names: Sequence[str] | None, dim: int, letter: str = "x") -> list[s
         return [f"${letter}$"] if dim == 1 else [f"${letter}_{i + 1}$" for i in range(dim)]
     if len(names) != dim:
         raise ValueError(f"names must be {dim}, one for each coordinate, got {len(names)}")
-    # A dollar sign in a name would be taken for the start of a formula.
-    return [str(name).replace("$", r"\$") for name in names]
+    return [_written(name) for name in names]
+
+
+def _written(name: object) -> str:
+    """A name as it is: a dollar sign would be taken for the start of a formula."""
+    return printable(str(name)).replace("$", r"\$")
 
 
 def observed_names(

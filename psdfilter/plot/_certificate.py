@@ -9,7 +9,7 @@ import numpy as np
 
 from .._inference.certificate.certificate import Certificate
 from .._inference.posterior import Posterior
-from ._axes import DATA, LINE, OTHERS, TRUTH, axes_for, finish, times_of
+from ._axes import DATA, LINE, OTHERS, TRUTH, axes_for, finish, name_of_times, times_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +33,7 @@ def errors(post: Posterior, *, ax: "Axes | None" = None) -> "Axes":
     if bad.any():
         ax.plot(at[bad], values[bad], "x", color=TRUTH, ms=6, label="code other than 0")
     ax.margins(x=0.01)
-    return finish(ax, "time", "total variation")
+    return finish(ax, name_of_times(post), "total variation")
 
 
 def certificate(certificate: Certificate, *, ax: "Axes | None" = None) -> "Axes":

@@ -10,6 +10,7 @@ import numpy as np
 
 from .._checks import Numbers
 from .._inference.laws import central_levels
+from .._inference.numerics.circles import Circle, copies_of, placed, sensor_circle
 from .._inference.posterior import Forecast, Posterior, Smoothed
 from .._inference.result import AbstractResult
 from ._axes import (
@@ -18,19 +19,25 @@ from ._axes import (
     LINE,
     OTHERS,
     TRUTH,
+    as_result,
     axes_for,
     coordinate_of,
     finish,
+    name_of_times,
     names_of,
     observed_names,
+    once,
     rows_of,
     shared_times,
 )
-from ._split import Split, draw_points, draw_regions, split_of
+from ._circles import circle_of
+from ._split import Split, bar_margin, draw_points, draw_regions, split_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+# Room beside the first and the last time.
+_MARGIN = 0.01
 # Nested intervals of a forecast, from the widest, and their opacities.
 _FAN = ((0.95, 0.18), (0.8, 0.22), (0.5, 0.3))
 
@@ -62,32 +69,47 @@ def forecast(
     """
     if of not in ("state", "observations"):
         raise ValueError(f'of must be "state" or "observations", got {of!r}')
+    post = as_result("post", post, Posterior, Smoothed)
+    ahead = as_result("ahead", ahead, Forecast)
     future: AbstractResult = ahead if of == "state" else ahead.observations
     dim = future.mean.shape[1]
     i, ax = coordinate_of(coordinate, dim), axes_for(ax)
     past = slice(None) if history is None else slice(-history, None)
     before, after = shared_times(post, ahead)
     at = before[past]
-    split = split_of(post, future, coordinate=i) if of == "state" else None
+    ys = np.asarray((post.filtered if isinstance(post, Smoothed) else post).series.ys)
+    circle = circle_of(post, i) if of == "state" else sensor_circle(post.model.source, ys, i)
+    split = split_of(post, future, coordinate=i) if of == "state" and circle is None else None
+    margin = _MARGIN
     if split is not None:
         _draw_split(ax, split, (at, after), past)
+        margin = max(margin, bar_margin(ax, len(at) + len(after)))
     elif of == "state":
-        lower, upper = (np.asarray(end)[past, i] for end in post.interval(0.95))
-        middle = np.asarray(post.quantile(0.5))[past, i]
-        ax.fill_between(at, lower, upper, color=BAND, lw=0, label="95% band")
-        ax.plot(at, middle, color=LINE, lw=1.2, label="median")
-        _fan([post, future], np.concatenate([before[-1:], after]), i, ax)
+        levels = [0.5, *central_levels(0.95)]
+        curves = np.asarray(post.quantile(levels))[:, past, i]
+        for k, (middle, lower, upper) in enumerate(copies_of(list(curves), circle)):
+            ax.fill_between(at, lower, upper, color=BAND, lw=0, label=once(k, "95% band"))
+            ax.plot(at, middle, color=LINE, lw=1.2, label=once(k, "median"))
+        _fan([post, future], np.concatenate([before[-1:], after]), (i, circle), ax)
     else:
-        filtered = post.filtered if isinstance(post, Smoothed) else post
-        ax.plot(at, np.asarray(filtered.series.ys)[past, i], ".", color=DATA, label="observed")
-        _fan([future], after, i, ax)
+        ax.plot(at, placed(ys[past, i], circle), ".", color=DATA, label="observed")
+        _fan([future], after, (i, circle), ax)
     if truth is not None:
-        came = rows_of("truth", truth, (future.mean.shape[0], 1))[:, 0]
+        came = placed(rows_of("truth", truth, (future.mean.shape[0], 1))[:, 0], circle)
         ax.plot(after, came, ".", color=TRUTH, ms=5, label="what came")
-    ax.margins(x=0.01)
+    ax.margins(x=margin)
+    if circle is not None:
+        ax.set_ylim(*circle)
     if of == "state":
-        return finish(ax, "time", names_of(names, dim)[i])
-    return finish(ax, "time", names_of(observed_names(names, post, dim), dim, "y")[i])
+        return finish(ax, _heading(post, ahead), names_of(names, dim)[i])
+    called = observed_names(names, post, dim)
+    return finish(ax, _heading(post, ahead), names_of(called, dim, "y")[i])
+
+
+def _heading(post: AbstractResult, ahead: AbstractResult) -> str:
+    """The name of dates, unless the forecast has none and both count transitions."""
+    named = name_of_times(post)
+    return named if name_of_times(ahead) == named else name_of_times(None)
 
 
 def _draw_split(
@@ -108,14 +130,20 @@ def _fan_label() -> str:
     return f"forecast, {', '.join(f'{mass:.0%}' for mass, _ in reversed(_FAN))}"
 
 
-def _fan(parts: list[AbstractResult], at: np.ndarray, i: int, ax: "Axes") -> None:
+def _fan(
+    parts: list[AbstractResult], at: np.ndarray, shown: tuple[int, Circle | None], ax: "Axes"
+) -> None:
     """Nested intervals; those of states begin where the history, the first of two parts, ends."""
-    colour = OTHERS[1]
+    colour, (i, circle) = OTHERS[1], shown
 
     def attached(levels: list[float]) -> np.ndarray:
         ends = [np.asarray(part.quantile(levels))[:, :, i] for part in parts]
         return ends[0] if len(ends) == 1 else np.concatenate([ends[0][:, -1:], ends[1]], axis=1)
 
-    for mass, alpha in _FAN:
-        ax.fill_between(at, *attached(central_levels(mass)), color=colour, alpha=alpha, lw=0)
-    ax.plot(at, attached([0.5])[0], color=colour, lw=1.4, marker=".", ms=3, label=_fan_label())
+    levels = [level for mass, _ in _FAN for level in central_levels(mass)]
+    for k, (middle, *ends) in enumerate(copies_of(list(attached([0.5, *levels])), circle)):
+        for j, (_, alpha) in enumerate(_FAN):
+            low, high = ends[2 * j : 2 * j + 2]
+            ax.fill_between(at, low, high, color=colour, alpha=alpha, lw=0)
+        label = once(k, _fan_label())
+        ax.plot(at, middle, color=colour, lw=1.4, marker=".", ms=3, label=label)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._inference.posterior import Posterior
-from ._axes import DATA, LINE, TRUTH, axes_for, finish, times_of
+from ._axes import DATA, LINE, TRUTH, as_result, axes_for, finish, name_of_times, times_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,6 +23,7 @@ def log_likelihoods(post: Posterior, *, ax: "Axes | None" = None) -> "Axes":
         post: from `run_filter`.
         ax: Matplotlib axes to draw on; by default a new figure.
     """
+    post = as_result("post", post, Posterior)
     values, at, seen = np.asarray(post.log_likelihoods), times_of(post), np.asarray(post.seen)
     ax = axes_for(ax, (7.0, 2.6))
     ax.axhline(float(np.mean(values[seen])) if seen.any() else 0.0, color=DATA, lw=0.8, ls="--")
@@ -31,4 +32,4 @@ def log_likelihoods(post: Posterior, *, ax: "Axes | None" = None) -> "Axes":
     if bad.any():
         ax.plot(at[bad], values[bad], "x", color=TRUTH, ms=6, label="code other than 0")
     ax.margins(x=0.01)
-    return finish(ax, "time", "log-likelihood")
+    return finish(ax, name_of_times(post), "log-likelihood")

@@ -20,9 +20,11 @@ from ._axes import (
     LINE,
     ON_HEAT,
     TRUTH,
+    as_result,
     axes_for,
     coordinate_of,
     finish,
+    name_of_times,
     names_of,
     rows_of,
     times_of,
@@ -77,7 +79,7 @@ def over_time(
     """
     if style not in ("heat", "ridges"):
         raise ValueError(f'style must be "heat" or "ridges", got {style!r}')
-    count, dim = result.mean.shape
+    count, dim = as_result("result", result).mean.shape
     i, at = coordinate_of(coordinate, dim), times_of(result, times)
     name, states = names_of(names, dim)[i], None
     if truth is not None:
@@ -87,7 +89,8 @@ def over_time(
     window = _window(result, i, given_limits(limits, 1), marks)
     x, values = _values(result, i, window)
     if style == "ridges":
-        return _ridges(at, x, values, states, name, axes_for(ax, (6.0, 5.0)))
+        labels = name, name_of_times(result, times)
+        return _ridges(at, x, values, states, labels, axes_for(ax, (6.0, 5.0)))
     ax = axes_for(ax)
     # Several rows at one time, as of several sensors, are one column: the last of them.
     last = np.append(at[1:] != at[:-1], True)
@@ -108,7 +111,7 @@ def over_time(
         ax.plot(at, seen, "x", color=DATA, ms=4, mew=0.9, label="observed")
     if states is not None:
         ax.plot(at, states, ".", color=TRUTH, ms=4, label="truth")
-    return finish(ax, "time", name)
+    return finish(ax, name_of_times(result, times), name)
 
 
 def _window(
@@ -154,7 +157,7 @@ def _ridges(
     x: np.ndarray,
     values: np.ndarray,
     truth: np.ndarray | None,
-    name: str,
+    labels: tuple[str, str],
     ax: "Axes",
 ) -> "Axes":
     rows = np.unique(np.linspace(0, len(at) - 1, min(len(at), _MAX_RIDGES)).round().astype(int))
@@ -170,4 +173,4 @@ def _ridges(
     shown = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), 8)).round().astype(int))
     ax.set_yticks(shown, [str(time) for time in plain_times(at[rows[shown]])])
     ax.margins(x=0)
-    return finish(ax, name, "time")
+    return finish(ax, *labels)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from .._checks import Numbers
-from ._axes import DATA, OTHERS, axes_for, finish
+from ._axes import DATA, OTHERS, axes_for, finish, name_of_times, names_of, own_times
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,11 +44,15 @@ def regimes(
         names: of the regimes.
         ax: Matplotlib axes to draw on; by default a new figure.
     """
-    shares, at = np.asarray(result.regimes), np.asarray(result.times)
+    found = getattr(result, "regimes", None)
+    if found is None:
+        raise ValueError(
+            f"result must come from inference in a model of regimes, got {type(result).__name__}"
+        )
+    shares = np.asarray(found)
+    at = own_times(getattr(result, "labels", None), result.times)
     count, kinds = shares.shape
-    labels = [f"regime {k}" for k in range(kinds)] if names is None else [str(n) for n in names]
-    if len(labels) != kinds:
-        raise ValueError(f"names must be {kinds}, one for each regime, got {len(labels)}")
+    labels = names_of([f"regime {k}" for k in range(kinds)] if names is None else names, kinds)
     colours = [OTHERS[k % len(OTHERS)] for k in range(kinds)]
     ax = axes_for(ax, (7.0, 2.4))
     ax.stackplot(at, shares.T, labels=labels, colors=colours, alpha=0.75, lw=0)
@@ -60,4 +64,4 @@ def regimes(
         ax.axhline(1.0, color=DATA, lw=0.6)
     ax.set_ylim(0, 1.08 if truth is not None else 1)
     ax.margins(x=0)
-    return finish(ax, "time", "probability")
+    return finish(ax, name_of_times(result), "probability")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _POINTS = 301
+_POINTS_PER_INCH = 72.0
 # Points of a figure's width that bars of all times share, and the most that one of them gets.
 _ROOM, _WIDEST = 300.0, 7.0
 
@@ -55,8 +56,19 @@ def draw_regions(
     """A bar for every interval of every time, as wide as `num` times allow."""
     times = np.repeat(at, [len(each) for each in regions])
     ends = np.concatenate([np.empty((0, 2)), *regions])
-    width = max(1.0, min(_WIDEST, _ROOM / num))
-    ax.vlines(times, ends[:, 0], ends[:, 1], lw=width, **style)  # pyright: ignore[reportArgumentType]
+    ax.vlines(times, ends[:, 0], ends[:, 1], lw=_width(num), **style)  # pyright: ignore[reportArgumentType]
+
+
+def _width(num: int) -> float:
+    """Of the bars of `num` times, in points."""
+    return max(1.0, min(_WIDEST, _ROOM / num))
+
+
+def bar_margin(ax: "Axes", num: int) -> float:
+    """Room beside the first and the last of `num` times for all of their bars."""
+    width = ax.get_window_extent().width * _POINTS_PER_INCH / ax.figure.dpi
+    # A bar on each side, of which half is needed: axes may shrink when labels are laid out.
+    return _width(num) / max(width, _WIDEST)
 
 
 def draw_points(ax: "Axes", at: np.ndarray, values: list[np.ndarray], **style: object) -> None:

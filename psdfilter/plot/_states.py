@@ -9,23 +9,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._checks import Numbers
-from .._inference.numerics.circles import copies_of
+from .._inference.numerics.circles import copies_of, placed
 from .._inference.result import AbstractResult
 from ._axes import (
     BAND,
     LINE,
     OTHERS,
     TRUTH,
+    as_result,
     axes_for,
     coordinate_of,
     finish,
+    name_of_times,
     names_of,
+    once,
     panels_for,
     rows_of,
     times_of,
 )
 from ._circles import circle_of
-from ._split import draw_points, draw_regions, split_of
+from ._split import bar_margin, draw_points, draw_regions, split_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,11 +55,13 @@ def states(
         names: of the coordinates.
         axes: d Matplotlib axes to draw on; by default a new figure.
     """
+    post = as_result("post", post)
     lower, upper = (np.asarray(end) for end in post.interval(mass))
     middle = np.asarray(post.quantile(0.5))
     count, dim = middle.shape
     at, labels = times_of(post, times), names_of(names, dim)
     true = None if truth is None else rows_of("truth", truth, (count, dim))
+    called = name_of_times(post, times)
     panels = panels_for(axes, dim, 1, (8.0, 2.4))[:dim]
     for i, ax in enumerate(panels):
         circle = circle_of(post, i)
@@ -65,25 +70,20 @@ def states(
         if split is None:
             curves = middle[:, i], lower[:, i], upper[:, i]
             for k, (line, low, high) in enumerate(copies_of(curves, circle)):
-                band = _once(k, f"{mass:.0%} band")
+                band = once(k, f"{mass:.0%} band")
                 ax.fill_between(at, low, high, color=BAND, lw=0, label=band)
-                ax.plot(at, line, color=LINE, lw=1.2, label=_once(k, "median"))
+                ax.plot(at, line, color=LINE, lw=1.2, label=once(k, "median"))
         else:
             label = f"{mass:.0%} region"
             draw_regions(ax, at, split[0].regions(mass), num=count, color=BAND, label=label)
             draw_points(ax, at, split[0].modes(mass), color=LINE, label="modes")
         if true is not None:
             for k, (line,) in enumerate(copies_of([true[:, i]], circle)):
-                ax.plot(at, line, color=TRUTH, lw=1, label=_once(k, "truth"))
+                ax.plot(at, line, color=TRUTH, lw=1, label=once(k, "truth"))
         _ = None if circle is None else ax.set_ylim(*circle)
-        ax.margins(x=0)
-        finish(ax, "time" if i == dim - 1 else None, labels[i], legend=i == 0)
+        ax.margins(x=0 if split is None else bar_margin(ax, count))
+        finish(ax, called if i == dim - 1 else None, labels[i], legend=i == 0)
     return panels
-
-
-def _once(k: int, label: str) -> str | None:
-    """A label for the first of several copies."""
-    return label if k == 0 else None
 
 
 def comparison(
@@ -109,6 +109,8 @@ def comparison(
     """
     if not results:
         raise ValueError("results must hold at least one result, got none")
+    for name, each in results.items():
+        as_result(f"results[{name!r}]", each)
     ax, first = axes_for(ax), next(iter(results.values()))
     i = coordinate_of(coordinate, first.mean.shape[1])
     circle = circle_of(first, i)
@@ -128,12 +130,12 @@ def comparison(
             ax.fill_between(at, low, high, color=colour, alpha=0.2, lw=0)
             for end in (low, high):
                 ax.plot(at, end, color=colour, lw=0.6)
-            band = _once(copy, f"{name}, {mass:.0%} band")
+            band = once(copy, f"{name}, {mass:.0%} band")
             ax.plot(at, middle, color=colour, lw=1.2, label=band)
     if truth is not None:
-        true = rows_of("truth", truth, first.mean.shape)[:, i]
+        true = placed(rows_of("truth", truth, first.mean.shape)[:, i], circle)
         ax.plot(times_of(first), true, ".", color=TRUTH, ms=4, label="truth")
     if circle is not None:
         ax.set_ylim(*circle)
-    ax.margins(x=0)
-    return finish(ax, "time", names_of(names, first.mean.shape[1])[i])
+    ax.margins(x=0 if split is None else bar_margin(ax, len(first.mean)))
+    return finish(ax, name_of_times(first), names_of(names, first.mean.shape[1])[i])

@@ -7,6 +7,7 @@ from typing import TypeVar
 import numpy as np
 from scipy.special import ndtri
 
+from .._frames.errors import printable
 from .._frames.out import Moments, plain_times, settled, state_names
 from .._inference.numerics.circles import Circle, sensor_circle
 from .._inference.numerics.gridded import density_on_plane, marginal_densities
@@ -144,7 +145,7 @@ def collect(
         time_name=name,
         columns=columns,
         num=num,
-        names=state_names(names, dim),
+        names=[printable(name) for name in state_names(names, dim)],
         observed_names=observed,
         filtered=_laws(post, rows, rows[columns]),
         smoothed=None if smooth is None else _laws(smooth, rows, rows[columns]),
@@ -175,7 +176,7 @@ def observed_names(post: Posterior) -> list[str]:
     num = np.asarray(post.series.ys).shape[1]
     given = None if post.labels is None else post.labels.columns
     if given is not None and len(given) == num:
-        return list(given)
+        return [printable(str(name)) for name in given]
     return [f"y{i}" for i in range(num)]
 
 
@@ -229,8 +230,7 @@ def _times(post: Posterior, ahead: Forecast | None) -> tuple[tuple[Moments, Mome
     dated = all(each.values is not None and each.is_ordered for each in labels)
     if len(labels) == len(results) and dated:
         shown = [plain_times(each.local) for each in labels]
-        zone = f" ({labels[0].zone})" if labels[0].zone else ""
-        name = f"{labels[0].name or 'time'}{zone}"
+        name = printable(labels[0].heading)
     else:
         raw = [np.asarray(result.times) for result in results]
         shown, name = (

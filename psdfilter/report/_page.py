@@ -14,6 +14,7 @@ from string import Template
 
 import numpy as np
 
+from .._frames.errors import printable
 from .._inference.posterior import Forecast, Posterior, Smoothed
 from .._parameters.fit import Fit
 from ._content import Content, collect
@@ -53,7 +54,7 @@ def render(
     program = _resource("page.js")
     version = import_module("psdfilter").__version__
     return Template(_resource("page.html")).substitute(
-        title=escape(title),
+        title=escape(printable(title)),
         subtitle=escape(_subtitle(content)),
         version=escape(version),
         style=_resource("page.css"),

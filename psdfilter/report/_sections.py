@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 import numpy as np
 
 from .. import _results
+from .._frames.errors import printable
 from .._inference.posterior import Posterior
 from .._parameters.fit import Fit
 from ._content import Content, attempt
@@ -264,7 +265,8 @@ def _parameters(fit: Fit) -> str:
 def _model(words: Words) -> str:
     text = f"<h3>What was learned</h3><pre>{escape(str(words.post.model.report))}</pre>"
     if words.source:
-        source = escape(words.source)
+        lines = words.source.expandtabs().split("\n")
+        source = escape("\n".join(printable(line) for line in lines))
         text += f'<h3>Source</h3><pre tabindex="0" aria-label="Model source">{source}</pre>'
     return text
 

@@ -11,6 +11,7 @@ from psdfilter._inference.certificate.accumulation import Split
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
+pytest.importorskip("matplotlib.dates")
 
 YS = 50.0 + np.array([0.4, 0.9, np.nan, -0.3, 9.0])
 
@@ -166,3 +167,53 @@ def test_single_checks_are_those_of_all_four(level):
     np.testing.assert_array_equal(bars, np.histogram(pit[np.isfinite(pit)], 4, (0, 1))[0])
     ax = psd.plot.residuals(post)
     np.testing.assert_array_equal(ax.lines[0].get_xdata(), [1, 2, 4, 5])
+
+
+def test_axes_of_time_have_the_name_of_the_index(level):
+    pandas = pytest.importorskip("pandas")
+    days = pandas.date_range("2024-02-20", periods=5, freq="D", name="day in $\u202e")
+    model, _ = level
+    data = pandas.Series(YS, index=days)
+    post = psd.run_filter(model, data)
+    ahead = psd.forecast(model, post, 2)
+    for ax in (
+        psd.plot.states(post)[0],
+        psd.plot.comparison({"filter": post}),
+        psd.plot.forecast(post, ahead),
+        psd.plot.observations(post),
+        psd.plot.over_time(post),
+        psd.plot.log_likelihoods(post),
+    ):
+        assert ax.get_xlabel() == "day in \\$\N{REPLACEMENT CHARACTER}"
+    assert psd.plot.over_time(post, style="ridges").get_ylabel().startswith("day")
+    # Other times, and transitions, are nobody's days.
+    assert psd.plot.states(post, times=np.arange(5))[0].get_xlabel() == "time"
+    fake = SimpleNamespace(regimes=np.full((5, 2), 0.5), times=np.arange(5), labels=post.labels)
+    ax = psd.plot.regimes(fake)
+    assert ax.get_xlabel().startswith("day")
+    first, last = matplotlib.dates.date2num(days[[0, -1]])
+    np.testing.assert_allclose(ax.get_xlim(), (first, last))
+
+
+def test_what_is_no_result_and_no_axes_is_refused_by_name(level):
+    model, post = level
+    ahead = psd.forecast(model, post, 2)
+    for draw, name in (
+        (psd.plot.states, "post must come from run_filter or run_smoother or forecast"),
+        (psd.plot.over_time, "result must come from run_filter"),
+        (psd.plot.observations, "post must come from run_filter, got"),
+        (psd.plot.log_likelihoods, "post must come from run_filter, got"),
+        (psd.plot.regimes, "result must come from inference in a model of regimes"),
+        (lambda none: psd.plot.forecast(none, ahead), "post must come from run_filter or"),
+        (lambda none: psd.plot.forecast(post, none), "ahead must come from forecast"),
+        (lambda none: psd.plot.comparison({"a": none}), r"results\['a'\] must come from"),
+    ):
+        with pytest.raises(ValueError, match=f"{name}.*NoneType"):
+            draw(None)
+    for draw in (
+        lambda: psd.plot.over_time(post, ax=3),
+        lambda: psd.plot.states(post, axes=3),
+        lambda: psd.plot.observations(post, ax=(1, 2)),
+    ):
+        with pytest.raises(ValueError, match="must be Matplotlib axes"):
+            draw()

@@ -76,3 +76,20 @@ def test_a_forecast_of_two_modes_has_two(results):
     assert times == [[2, 3, 4], [5, 6], [5, 6], [5, 6]]
     lengths = [np.diff(bars(each)[-1, 1:]).item() for each in ax.collections[1:]]
     assert lengths == sorted(lengths, reverse=True)
+
+
+@pytest.mark.long
+def test_bars_of_the_first_and_the_last_time_are_whole(results):
+    post, ahead = results
+    for ax in (
+        psd.plot.states(post)[0],
+        psd.plot.comparison({"filter": post}),
+        psd.plot.forecast(post, ahead),
+    ):
+        ax.figure.canvas.draw()
+        frame = ax.get_window_extent()
+        half = 0.5 * ax.collections[0].get_linewidths()[0] * ax.figure.dpi / 72
+        times = [at for each in ax.collections for at in bars(each)[:, 0]]
+        ends = ax.transData.transform([[min(times), 0.0], [max(times), 0.0]])[:, 0]
+        assert ends[0] - half >= frame.x0
+        assert ends[1] + half <= frame.x1

@@ -320,3 +320,16 @@ def test_an_angle_is_drawn_once_and_across_no_picture():
         assert all(np.abs(np.diff(numbers_in(trace["y"]))).max() < 1.0 for trace in curves)
     # The second came from the other side, where it was expected.
     assert "observed, outside" not in {trace.get("name") for trace in drawn["data"]}
+
+
+@pytest.mark.long
+def test_characters_that_turn_text_around_are_not_in_a_page():
+    model = psd.learn(psd.linear_gaussian(0.9, 0.2, 1.0, 0.5, 0.0, 1.0))
+    days = pandas.date_range("2024-02-20", periods=4, freq="D", name="day\u2066")
+    post = psd.run_filter(model, pandas.DataFrame({"level\u202e": np.zeros(4)}, index=days))
+    words = {"title": "a\u202eb", "source": "x = 1  # \u202e\n\ty = 2", "names": ["z\u202e"]}
+    page = psd.report.render(post, **words)
+    text = re.sub(r"(?s)<script>.*?</script>", "", page)
+    assert not re.search("[\u202a-\u202e\u2066-\u2069]|u202e|u2066", text)
+    assert "level\N{REPLACEMENT CHARACTER}: 4 rows, day\N{REPLACEMENT CHARACTER} 2024" in text
+    assert "\n        y = 2" in text
