@@ -8,6 +8,9 @@ from scipy.special import ndtr
 if TYPE_CHECKING:
     from .fit import Fit
 
+# Numbers below it have less than two digits in four decimals.
+_SMALL = 1e-3
+
 
 def summary_table(fit: "Fit", level: float) -> str:
     """Header, one row for each parameter, and what there is to be warned of."""
@@ -19,8 +22,8 @@ def summary_table(fit: "Fit", level: float) -> str:
     tail = 0.5 * (1 - level)
     head = ["", "coef", "std err", "z", "P>|z|", f"[{tail:.3g}", f"{1 - tail:.3g}]"]
     rows = [
-        [name, *(f"{v:.4f}" for v in values[:2]), f"{values[2]:.2f}", f"{values[3]:.3f}"]
-        + [f"{v:.4f}" for v in values[4:]]
+        [name, *(_number(v) for v in values[:2]), f"{values[2]:.2f}", f"{values[3]:.3f}"]
+        + [_number(v) for v in values[4:]]
         for name, *values in zip(fit.names, estimates, errors, z, p, lower, upper, strict=True)
     ]
     widths = [max(len(row[i]) for row in [head, *rows]) + 2 for i in range(len(head))]
@@ -44,6 +47,11 @@ def summary_table(fit: "Fit", level: float) -> str:
     text = [f"{name:<16}{value}" for name, value in facts]
     text += [line, show(head), line, *(show(row) for row in rows), line]
     return "\n".join([*text, *(_warnings(fit))])
+
+
+def _number(value: float) -> str:
+    """Four decimals; of a number that has no digits there, such as one at a bound, the first."""
+    return f"{value:.4f}" if value == 0 or not abs(value) < _SMALL else f"{value:.3g}"
 
 
 def _warnings(fit: "Fit") -> list[str]:

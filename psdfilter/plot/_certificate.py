@@ -9,7 +9,7 @@ import numpy as np
 
 from .._inference.certificate.certificate import Certificate
 from .._inference.posterior import Posterior
-from ._axes import DATA, LINE, OTHERS, TRUTH, axes_for, finish, name_of_times, times_of
+from ._axes import DATA, LINE, OTHERS, TRUTH, as_result, axes_for, finish, name_of_times, times_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,6 +25,7 @@ def errors(post: Posterior, *, ax: "Axes | None" = None) -> "Axes":
         post: from `run_filter`, of an engine that estimates its errors.
         ax: Matplotlib axes to draw on; by default a new figure.
     """
+    post = as_result("post", post, Posterior)
     values, at = np.maximum(np.asarray(post.error_estimates), _FLOOR), times_of(post)
     ax = axes_for(ax, (7.0, 2.6))
     ax.semilogy(at, values, color=LINE, lw=1, marker=".", ms=4, label="estimate")

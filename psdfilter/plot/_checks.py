@@ -9,7 +9,17 @@ import numpy as np
 import scipy.stats
 
 from .._inference.posterior import Posterior
-from ._axes import BAND, DATA, LINE, axes_for, finish, panels_for, times_of
+from ._axes import (
+    BAND,
+    DATA,
+    LINE,
+    as_result,
+    axes_for,
+    finish,
+    name_of_times,
+    panels_for,
+    times_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +42,7 @@ def checks(post: Posterior, *, lags: int = 20, bins: int = 10, axes: object = No
     panels = panels_for(axes, 2, 2, (4.0, 2.8))
     _histogram(panels[0], transforms, bins)
     _quantiles(panels[1], scores)
-    _over_time(panels[2], at, scores)
+    _over_time(panels[2], at, scores, name_of_times(post))
     _correlations(panels[3], scores, min(lags, len(scores) - 1))
     return panels
 
@@ -59,13 +69,13 @@ def residuals(post: Posterior, *, ax: "Axes | None" = None) -> "Axes":
     """
     ax = axes_for(ax, (7.0, 2.6))
     at, _, scores = _transforms(post)
-    _over_time(ax, at, scores)
+    _over_time(ax, at, scores, name_of_times(post))
     return ax
 
 
 def _transforms(post: Posterior) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Times, probability transforms and their normal scores, of what was seen."""
-    transforms = np.asarray(post.pit)
+    transforms = np.asarray(as_result("post", post, Posterior).pit)
     if transforms.ndim == 2 and transforms.shape[1] > 1:
         raise ValueError(
             "probability transforms are drawn for one observed coordinate, got "
@@ -102,12 +112,12 @@ def _quantiles(ax: "Axes", residuals: np.ndarray) -> None:
     finish(ax, "normal quantile", "residual")
 
 
-def _over_time(ax: "Axes", at: np.ndarray, scores: np.ndarray) -> None:
+def _over_time(ax: "Axes", at: np.ndarray, scores: np.ndarray, called: str) -> None:
     ax.plot(at, scores, ".", color=LINE, ms=3)
     for level in (-1.96, 0.0, 1.96):
         ax.axhline(level, color=DATA, lw=0.8, ls="-" if level == 0 else "--")
     ax.margins(x=0.01)
-    finish(ax, "time", "residual")
+    finish(ax, called, "residual")
 
 
 def _correlations(ax: "Axes", residuals: np.ndarray, lags: int) -> None:

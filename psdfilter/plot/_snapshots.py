@@ -11,7 +11,7 @@ from .._checks import Numbers
 from .._frames.out import plain_times
 from .._inference.laws import checked_index
 from .._inference.result import AbstractResult
-from ._axes import TRUTH, finish, names_of, panels_for, rows_of, times_of
+from ._axes import TRUTH, as_result, finish, names_of, panels_for, rows_of, times_of
 from ._density import regions
 from ._limits import Limits, given_limits, limits_of_result
 
@@ -39,7 +39,7 @@ def snapshots(
         columns: panels in a row.
         axes: Matplotlib axes to draw on; by default a new figure.
     """
-    count, dim = result.mean.shape
+    count, dim = as_result("result", result).mean.shape
     if dim != 2:
         raise ValueError(f"snapshots draws states of two coordinates, got {dim}")
     if not len(at):

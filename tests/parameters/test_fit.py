@@ -1,5 +1,7 @@
 """Estimation: the optimum, its standard errors, profiles and tests, against independent oracles."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ import scipy.optimize
 import scipy.stats
 
 import psdfilter as psd
+from psdfilter._parameters.summary import summary_table
 
 F, H = 0.8, 1.0
 TRUTH = {"q": 0.5, "r": 0.3}
@@ -93,6 +96,28 @@ def test_the_table_says_what_people_look_for(fitted):
         assert word in text
     assert fitted.aic == pytest.approx(4 - 2 * float(fitted.log_likelihood))
     assert fitted.bic == pytest.approx(2 * np.log(200) - 2 * float(fitted.log_likelihood))
+
+
+def test_the_table_shows_digits_of_estimates_at_a_bound():
+    fake = SimpleNamespace(
+        names=("q", "r"),
+        estimates=np.array([3.21e-8, 0.5]),
+        standard_errors=np.array([1.1e-7, 0.05]),
+        interval=lambda level: (np.array([0.0, 0.4]), np.array([2.5e-7, 0.6])),
+        objective=SimpleNamespace(log_prior=None),
+        likelihood=SimpleNamespace(core=SimpleNamespace(frozen=SimpleNamespace(has_plan=False))),
+        num_observed=200,
+        log_likelihood=-10.0,
+        aic=24.0,
+        bic=26.0,
+        converged=True,
+        num_steps=3,
+        num_plans=1,
+        seconds=0.1,
+    )
+    rows = {line.split()[0]: line.split()[1:] for line in summary_table(fake, 0.95).splitlines()}
+    assert rows["q"] == ["3.21e-08", "1.1e-07", "0.29", "0.770", "0.0000", "2.5e-07"]
+    assert rows["r"][:2] == ["0.5000", "0.0500"]
 
 
 @pytest.mark.long

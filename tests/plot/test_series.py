@@ -183,6 +183,7 @@ def test_axes_of_time_have_the_name_of_the_index(level):
         psd.plot.observations(post),
         psd.plot.over_time(post),
         psd.plot.log_likelihoods(post),
+        psd.plot.residuals(post),
     ):
         assert ax.get_xlabel() == "day in \\$\N{REPLACEMENT CHARACTER}"
     assert psd.plot.over_time(post, style="ridges").get_ylabel().startswith("day")
@@ -203,6 +204,9 @@ def test_what_is_no_result_and_no_axes_is_refused_by_name(level):
         (psd.plot.over_time, "result must come from run_filter"),
         (psd.plot.observations, "post must come from run_filter, got"),
         (psd.plot.log_likelihoods, "post must come from run_filter, got"),
+        (psd.plot.errors, "post must come from run_filter, got"),
+        (psd.plot.residuals, "post must come from run_filter, got"),
+        (lambda none: psd.plot.snapshots(none, [0]), "result must come from run_filter"),
         (psd.plot.regimes, "result must come from inference in a model of regimes"),
         (lambda none: psd.plot.forecast(none, ahead), "post must come from run_filter or"),
         (lambda none: psd.plot.forecast(post, none), "ahead must come from forecast"),
