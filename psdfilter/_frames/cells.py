@@ -11,6 +11,8 @@ from .errors import quoted
 MISSING = frozenset(["", "NA", "N/A", "NaN", "nan", "NAN", "null", "NULL", "None", "-"])
 # What nanoseconds since 1970 can hold.
 _EARLIEST, _LATEST = np.datetime64("1678-01-01", "us"), np.datetime64("2262-01-01", "us")
+# Whole numbers from here on are rounded by floats.
+_FIRST_ROUNDED = 2**53
 _DECIMAL_COMMA = re.compile(r"[+-]?\d{1,15},\d+([eE][+-]?\d+)?")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -85,18 +87,21 @@ def _number(row: int, cell: str) -> float:
     )
 
 
-def times(cells: Sequence[str], form: str | None) -> tuple[np.ndarray, str | None]:
+def times(
+    cells: Sequence[str], form: str | None, decimal: str = "."
+) -> tuple[np.ndarray, str | None]:
     """Cells as times and their zone: numbers, or dates as datetime64[ns], UTC if they have one.
 
     Args:
         cells: text, in ISO 8601 unless there is a format.
         form: as for `datetime.strptime`.
+        decimal: "." or ",", in times that are numbers.
     """
     for row, cell in enumerate(cells):
         if is_missing(cell):
             raise CellError(row, "the time is missing: fill it in, or remove the row")
-    if form is None and is_number(cells[0]):
-        return _numeric_times(cells), None
+    if form is None and is_number(cells[0], decimal):
+        return _numeric_times(cells, decimal), None
     if form is None and not any(_OFFSET.search(cell[10:]) for cell in cells):
         try:
             found = np.asarray([cell.strip() for cell in cells], dtype="datetime64[us]")
@@ -107,13 +112,30 @@ def times(cells: Sequence[str], form: str | None) -> tuple[np.ndarray, str | Non
     return _parsed(cells, form)
 
 
-def _numeric_times(cells: Sequence[str]) -> np.ndarray:
+def _numeric_times(cells: Sequence[str], decimal: str) -> np.ndarray:
     for row, cell in enumerate(cells):
-        if not is_number(cell):
+        if not is_number(cell, decimal):
             raise CellError(row, f"the time {quoted(cell)} is no number, as the one before it is")
-    values = np.asarray([float(cell) for cell in cells])
-    whole = np.all(values == np.round(values)) and np.all(np.abs(values) < 2**53)
-    return values.astype(np.int64) if whole else values
+    if decimal == ",":
+        cells = [_with_point(row, cell) for row, cell in enumerate(cells)]
+    try:
+        # Not by floats, which round nanoseconds since 1970.
+        return np.asarray([_whole(cell) for cell in cells], dtype=np.int64)
+    except (ValueError, OverflowError):
+        return as_whole(np.asarray([float(cell) for cell in cells]))
+
+
+def _whole(cell: str) -> int:
+    head, _, tail = cell.strip().partition(".")
+    if tail.strip("0"):
+        raise ValueError(cell)
+    return int(head)
+
+
+def as_whole(values: np.ndarray) -> np.ndarray:
+    """Floats as integers, if all of them are whole and none is rounded."""
+    exact = np.all(values == np.round(values)) and np.all(np.abs(values) < _FIRST_ROUNDED)
+    return values.astype(np.int64) if exact else values
 
 
 def _parsed(cells: Sequence[str], form: str | None) -> tuple[np.ndarray, str | None]:

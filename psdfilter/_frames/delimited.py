@@ -14,6 +14,8 @@ from .labels import Labels
 from .out import plain_times
 from .table import Table
 
+# Names of columns that an error lists.
+_MOST_NAMES = 12
 _BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 
 
@@ -65,7 +67,7 @@ def parse_delimited(raw: bytes, path: str, wanted: Wanted) -> Table:
         return Table(table, Labels(columns=tuple(chosen)))
     place = names.index(wanted.time)
     try:
-        at, zone = times(columns[place], wanted.time_format)
+        at, zone = times(columns[place], wanted.time_format, wanted.decimal)
         order = checked_order(at, wanted.sort, where.named)
     except CellError as error:
         raise where.error(error, place, f"column {quoted(wanted.time)}: ") from None
@@ -118,8 +120,16 @@ def pick(names: Sequence[str], wanted: Wanted, path: str) -> tuple[str, ...]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(quoted(name) for name in names[:12])
-    return f"the file has {shown}{' ...' * (len(names) > 12)}"
+    shown = ", ".join(quoted(name) for name in names[:_MOST_NAMES])
+    have = f"the file has {shown}{' ...' * (len(names) > _MOST_NAMES)}"
+    if list(names) == _counted(len(names)):
+        return f"{have}, as its first row is no header; pass --header if it is one"
+    return have
+
+
+def _counted(num: int) -> list[str]:
+    """What columns without names are called."""
+    return [str(i + 1) for i in range(num)]
 
 
 def _decoded(raw: bytes, path: str, encoding: str) -> str:
@@ -158,7 +168,7 @@ class _Reader:
         first = next(row for row in self._rows if row)
         names, rows, lines = [cell.strip() for cell in first], [], []
         if not self._has_header(first):
-            names = [str(i + 1) for i in range(len(first))]
+            names = _counted(len(first))
             rows.append(first)
             lines.append(self._rows.line_num)
         num = len(names)
@@ -178,7 +188,9 @@ class _Reader:
     def _has_header(self, first: list[str]) -> bool:
         if self._wanted.header is not None:
             return self._wanted.header
-        if set(self._wanted.columns) & {cell.strip() for cell in first}:
+        # A number that was asked for counts columns: a cell that equals it is no name.
+        asked = {*self._wanted.columns, self._wanted.time} & {cell.strip() for cell in first}
+        if not all(is_number(name) for name in asked if name is not None):
             return True
         return not any(is_number(cell, self._wanted.decimal) for cell in first) and not all(
             is_missing(cell) for cell in first

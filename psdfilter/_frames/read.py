@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .cells import CellError
+from .cells import CellError, as_whole
 from .delimited import Wanted, checked_order, parse_delimited, pick
 from .errors import DataError, quoted
 from .labels import Labels
@@ -58,7 +58,9 @@ def _from_parquet(place: Path, wanted: Wanted) -> Table:
     table = _checked(place, frame.drop(wanted.time) if numeric else frame)
     if numeric:
         assert wanted.time is not None
-        at = _numbers(frame[wanted.time].cast(polars.Float64).to_numpy())
+        # Whole numbers stay so: floats would round nanoseconds since 1970. A missing one is NaN.
+        at = frame[wanted.time].to_numpy()
+        at = at.astype(np.int64) if at.dtype.kind in "iu" else as_whole(at.astype(float))
         table = Table(table.values, replace(table.labels, values=at, name=wanted.time))
     return _ordered(place, table, wanted)
 
@@ -94,11 +96,6 @@ def _checked(place: Path, frame: Frame) -> Table:
         return as_table("the file", frame)
     except ValueError as error:
         raise DataError(place, str(error)) from None
-
-
-def _numbers(values: np.ndarray) -> np.ndarray:
-    whole = np.isfinite(values).all() and np.all(values == np.round(values))
-    return values.astype(np.int64) if whole else values
 
 
 def _ordered(place: Path, table: Table, wanted: Wanted) -> Table:

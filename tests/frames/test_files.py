@@ -30,6 +30,10 @@ def read(tmp_path, content, **wanted):
         ("a,y\nx,1.5\nz,-20\n", {"columns": ["y"]}),
         ('"y, in m",z\n1.5,0\n-20,0\n', {"columns": ["y, in m"]}),
         ("7,1.5\n7,-20\n", {"columns": ["2"]}),
+        ("1,1.5\n2,-20\n", {"columns": ["2"], "time": "1"}),
+        ("2020-01-01,1.5,2\n2020-01-02,-20,2\n", {"columns": ["2"], "time": "1"}),
+        ("2019,t\n1.5,1\n-20,2\n", {"columns": ["2019"], "time": "t"}),
+        ("t;y\n0,5;1,5\n1,0;-20\n", {"time": "t", "decimal": ","}),
         ("y\n1.5\n-20\n".replace("\n", "\r\n"), {}),
         ("y\n1.5\n-20".replace("\n", "\r"), {}),
         ("\ufeffy\n1.5\n-20\n", {}),
@@ -46,6 +50,28 @@ def read(tmp_path, content, **wanted):
 def test_the_same_two_numbers(content, wanted, tmp_path):
     table = read(tmp_path, content, **wanted)
     np.testing.assert_array_equal(table.values, [[1.5], [-20.0]])
+
+
+@pytest.mark.parametrize("content", ["1\n0\n2\n", "5,1\n6,0\n7,2\n", "1,1\n0,0\n2,2\n"])
+def test_a_cell_that_equals_the_number_of_its_column_is_data(content, tmp_path):
+    last = str(content.split("\n")[0].count(",") + 1)
+    table = read(tmp_path, content, columns=[last])
+    np.testing.assert_array_equal(table.values[:, 0], [1, 0, 2])
+
+
+@pytest.mark.parametrize("kind", ["{}", "{}.0"])
+def test_nanoseconds_since_1970_are_not_rounded(kind, tmp_path):
+    at = 1_700_000_000_000_000_001 + 1_000_000 * np.array([0, 1, 2, 4])
+    rows = "".join(f"{kind.format(t)},1\n" for t in at)
+    table = read(tmp_path, f"t,y\n{rows}", time="t")
+    np.testing.assert_array_equal(table.labels.values, at)
+    np.testing.assert_array_equal(table.labels.steps("ys", 1), [1, 2, 3, 5])
+    polars = pytest.importorskip("polars")
+    polars.DataFrame({"t": at, "y": np.ones(4)}).write_parquet(tmp_path / "n.parquet")
+    table = read_table(str(tmp_path / "n.parquet"), Wanted(time="t"))
+    np.testing.assert_array_equal(table.labels.values, at)
+    with pytest.raises(DataError, match=r"000000001 is also that of line 2"):
+        read(tmp_path, f"t,y\n{at[0]},1\n{at[0]},1\n", time="t")
 
 
 @pytest.mark.parametrize("gap", ["", "NA", "NaN", "null", "N/A"])
@@ -85,6 +111,7 @@ def test_dates_of_another_form(tmp_path):
         ("  \n\n", {}, r"data.csv: the file is empty"),
         ("y\n", {}, r"data.csv:1: the file has a header and no rows"),
         ("a,yy\n1,2\n", {"columns": ["y"]}, r'no column "y" \(did you mean "yy"\?\).*"a", "yy"'),
+        ("5,2\n6,3\n", {"columns": ["5"]}, r'no column "5": .*"1", "2", as .*pass --header'),
         ("a,b\n1,2\n", {}, r'say which column is observed, --column NAME: the file has "a", "b"'),
         ("y,y\n1,2\n", {"columns": ["y"]}, r'there are 2 columns "y"'),
         ("y,z\n1,2\n3,abc\n", {"columns": ["z"]}, r'data.csv:3:3: column "z": "abc" is no number'),
