@@ -9,8 +9,6 @@ _DAY = np.timedelta64(1, "D").astype("timedelta64[ns]").astype(np.int64)
 _MAX_GAP = 100_000
 # The usual distance of two rows, in smallest distances, above which an index has no step at all.
 _MAX_MEDIAN = 10.0
-# Weekends and holidays are no gaps of trading days; anything longer deserves a word.
-LONG_BREAK = 10
 
 
 @dataclass(frozen=True)
@@ -18,7 +16,7 @@ class Rule:
     """How one row follows the other.
 
     Attributes:
-        kind: "fixed" distances, "months", or "trading" days, which have no weekends.
+        kind: "fixed" distances, "months", or "weekdays", which have no weekends.
         size: of a step: in units of the index (nanoseconds for dates), in months, or one.
     """
 
@@ -27,8 +25,9 @@ class Rule:
 
     def counts(self, values: np.ndarray) -> np.ndarray:
         """Number of steps from the first row to each, (T,)."""
-        if self.kind == "trading":
-            return np.arange(len(values))
+        if self.kind == "weekdays":
+            days = values.astype("datetime64[D]")
+            return np.busday_count(days[0], days)
         if self.kind == "months":
             months = _months(values)
             return ((months - months[0]) // int(self.size)).astype(int)
@@ -37,25 +36,25 @@ class Rule:
     def ahead(self, values: np.ndarray, num: int) -> np.ndarray:
         """The next `num` times after the last."""
         last, later = values[-1], np.arange(1, num + 1)
-        if self.kind == "trading":
+        if self.kind == "weekdays":
             day = last.astype("datetime64[D]")
             days = np.busday_offset(day, later, roll="forward")
             return days.astype(values.dtype) + (last - day.astype(values.dtype))
         if self.kind == "months":
             return _months_later(values, (later * int(self.size)).astype(int))
         size = self.size
-        if values.dtype.kind == "M":
+        if values.dtype.kind in "mM":
             return last + (later * int(size)).astype("timedelta64[ns]")
         return last + (later * size).astype(values.dtype)
 
 
 def rule_of(values: np.ndarray) -> Rule | None:
-    """The rule of increasing numbers or dates (datetime64[ns]); None if there is none."""
-    if len(values) < 2 or values.dtype.kind not in "iufM":
+    """The rule of increasing numbers, or dates or spans in nanoseconds; None if there is none."""
+    if len(values) < 2 or values.dtype.kind not in "iufMm":
         return None
     gaps = np.diff(_since_first(values))
     if values.dtype.kind == "M":
-        found = _months_rule(values, gaps) or _trading_rule(values, gaps)
+        found = _months_rule(values, gaps) or _weekdays_rule(values, gaps)
         if found is not None:
             return found
     smallest = gaps.min()
@@ -66,16 +65,9 @@ def rule_of(values: np.ndarray) -> Rule | None:
     return Rule("fixed", smallest if values.dtype.kind == "f" else int(smallest))
 
 
-def long_break(values: np.ndarray) -> int | None:
-    """The first row of trading days after a longer break than holidays are."""
-    gaps = np.diff(_since_first(values)) / _DAY
-    late = np.flatnonzero(gaps > LONG_BREAK)
-    return int(late[0]) + 1 if late.size else None
-
-
 def _since_first(values: np.ndarray) -> np.ndarray:
     away = values - values[0]
-    return away.astype("timedelta64[ns]").astype(np.int64) if values.dtype.kind == "M" else away
+    return away.astype("timedelta64[ns]").astype(np.int64) if away.dtype.kind == "m" else away
 
 
 def _months(values: np.ndarray) -> np.ndarray:
@@ -117,12 +109,12 @@ def _months_later(values: np.ndarray, later: np.ndarray) -> np.ndarray:
     return days.astype(last.dtype) + (last - day.astype(last.dtype))
 
 
-def _trading_rule(values: np.ndarray, gaps: np.ndarray) -> Rule | None:
-    """Days without Saturdays and Sundays, over at least one weekend."""
+def _weekdays_rule(values: np.ndarray, gaps: np.ndarray) -> Rule | None:
+    """Days without Saturdays and Sundays, over at least one weekend; others left out are gaps."""
     if gaps.min() != _DAY or np.any(gaps % _DAY):
         return None
     days = values.astype("datetime64[D]")
     if not np.is_busday(days).all():
         return None
     passed = (days[-1] - days[0]).astype(int) + 1 > np.busday_count(days[0], days[-1]) + 1
-    return Rule("trading", 1) if passed else None
+    return Rule("weekdays", 1) if passed else None

@@ -1,12 +1,11 @@
 """What a data frame says of its rows and columns, for results to say it again."""
 
-import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from .calendar import Rule, long_break, rule_of
+from .calendar import Rule, rule_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -14,8 +13,8 @@ class Labels:
     """Names of T rows and p columns.
 
     Attributes:
-        values: times of the rows, (T,): datetime64[ns] (in UTC if there is a zone), numbers or
-            strings; None if the rows have no names.
+        values: times of the rows, (T,): datetime64[ns] (in UTC if there is a zone),
+            timedelta64[ns], numbers or strings; None if the rows have no names.
         name: of the index or column that they come from.
         zone: time zone, such as "Europe/Paris".
         columns: names of the observed quantities; None if they have none.
@@ -59,7 +58,12 @@ class Labels:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether the rows are named by numbers or dates."""
+        """Whether the rows are named by numbers, dates or times since something."""
+        return self.values is not None and self.values.dtype.kind in "iufMm"
+
+    @property
+    def has_axis(self) -> bool:
+        """Whether pictures can show the times: they know no times since something."""
         return self.values is not None and self.values.dtype.kind in "iufM"
 
     @property
@@ -74,7 +78,7 @@ class Labels:
         if values is None or not self.is_ordered:
             return
         what = f"the index of {name}" if self.name is None else f"the times {self.name!r} of {name}"
-        missing = np.isnat(values) if values.dtype.kind == "M" else np.isnan(values.astype(float))
+        missing = np.isnat(values) if values.dtype.kind in "mM" else np.isnan(values.astype(float))
         if missing.any():
             raise ValueError(f"{what} must not be missing, got none in row {_first(missing)}")
         gaps = np.diff(values)
@@ -102,28 +106,15 @@ class Labels:
             gaps = np.diff(self.values)
             raise ValueError(
                 f"the index of {name} must have a step that its gaps are whole numbers of, got "
-                f"distances from {_shown(gaps.min())} to {_shown(gaps.max())}: pass times=, in "
-                "transitions of the model, or the bare numbers (.to_numpy()) to take the rows as "
-                "consecutive"
+                f"distances from {shown_span(gaps.min())} to {shown_span(gaps.max())}: pass "
+                "times=, in transitions of the model, or the bare numbers (.to_numpy()) to take "
+                "the rows as consecutive"
             )
         rule, values = found
-        if rule.kind == "trading":
-            self._mention_break(values)
         counts = rule.counts(values)
         if counts[-1] == len(counts) - 1:
             return None
         return counts + start
-
-    def _mention_break(self, values: np.ndarray) -> None:
-        row = long_break(values)
-        if row is not None:
-            days = values.astype("datetime64[D]")
-            warnings.warn(
-                f"dates without weekends are taken as consecutive trading days, also across the "
-                f"break from {days[row - 1]} to {days[row]}; pass times= to count it",
-                UserWarning,
-                stacklevel=5,
-            )
 
     def ahead(self, num: int) -> "Labels":
         """Those of the next `num` rows, if the index has a rule."""
@@ -144,12 +135,13 @@ def _first(where: np.ndarray) -> int:
     return int(np.flatnonzero(where)[0])
 
 
-def _shown(gap: np.generic) -> str:
-    if not isinstance(gap, np.timedelta64):
-        return f"{gap:g}"
-    seconds = gap / np.timedelta64(1, "s")
+def shown_span(span: np.generic) -> str:
+    """A distance of two times, in a unit that suits it."""
+    if not isinstance(span, np.timedelta64):
+        return f"{span:g}"
+    seconds = span / np.timedelta64(1, "s")
     for size, unit in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
-        if seconds >= size:
+        if abs(seconds) >= size:
             return f"{seconds / size:g} {unit}"
     return f"{seconds:g} seconds"
 

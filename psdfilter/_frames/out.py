@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .labels import Labels
+from .labels import Labels, shown_span
 
 if TYPE_CHECKING:
     import pandas
@@ -117,12 +117,14 @@ def settled(values: np.ndarray, deviation: np.ndarray) -> np.ndarray:
     return np.where(np.abs(values) < _ROUNDING * deviation, 0.0, values)
 
 
-# Times to be shown: numbers, or dates as text.
+# Times to be shown: numbers, or dates and durations as text.
 Moments = list[float | str]
 
 
 def plain_times(values: np.ndarray) -> Moments:
-    """Numbers as they are, and dates as text, no longer than it has to be."""
+    """Numbers as they are, and dates and durations as text, no longer than it has to be."""
+    if values.dtype.kind == "m":
+        return [shown_span(span) for span in values]
     if values.dtype.kind != "M":
         return values.tolist()
     fits = (

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     import pandas
     import xarray
 
+# What pandas calls the contents of an index of numbers, and of a column of objects that are some.
+_NUMBERS = ("integer", "floating", "mixed-integer-float", "integer-na")
+_OBJECTS_OF_NUMBERS = (*_NUMBERS, "boolean", "decimal", "empty")
 # A frame of pandas, polars or xarray, or a `Table`: nothing is imported for the sake of types.
 Frame = Any
 # Numbers, dates, or an index of pandas or polars, one for each row; None where rows are counted.
@@ -127,41 +130,62 @@ def _pandas_numbers(name: str, column: "pandas.Series") -> np.ndarray:
     from pandas.api import types
 
     if types.is_datetime64_any_dtype(column.dtype):
-        raise ValueError(
-            f"column {column.name!r} of {name} holds dates: make it the index, "
-            f".set_index({column.name!r})"
+        remedy = (
+            "they belong into its index"
+            if column.name is None
+            else f"make them the index, .set_index({column.name!r})"
         )
-    if not (types.is_numeric_dtype(column.dtype) or types.is_bool_dtype(column.dtype)):
+        raise ValueError(f"{_column_of(column.name, name)} holds dates: {remedy}")
+    if types.is_object_dtype(column.dtype):
+        are_numbers = types.infer_dtype(column) in _OBJECTS_OF_NUMBERS
+    else:
+        are_numbers = types.is_numeric_dtype(column.dtype) or types.is_bool_dtype(column.dtype)
+    # Complex numbers are numeric to pandas, and lose a part as floats.
+    if not are_numbers or types.is_complex_dtype(column.dtype):
         raise ValueError(_not_numbers(name, column.name, column.dtype))
     return column.to_numpy(dtype=np.float64, na_value=np.nan)
 
 
 def _pandas_index(name: str, index: "pandas.Index") -> tuple[np.ndarray, str | None]:
+    """Times, and their zone; strings name rows, and what is neither is refused."""
     import pandas
+    from pandas.api import types
 
     if isinstance(index, pandas.MultiIndex):
         raise ValueError(
             f"{name} must be one series, got a MultiIndex of {index.nlevels} levels: filter the "
             "groups one by one"
         )
+    if isinstance(index, pandas.CategoricalIndex):
+        index = index.astype(index.categories.dtype)
+    kind = types.infer_dtype(index)
+    # Objects of the standard library, and dates of pyarrow, that pandas has an index for.
+    index = pandas.to_datetime(index) if kind == "date" else index.infer_objects()
     if isinstance(index, pandas.PeriodIndex):
         index = index.to_timestamp()
-    if isinstance(index, pandas.DatetimeIndex):
+    if types.is_datetime64_any_dtype(index.dtype):
+        index = pandas.DatetimeIndex(index)
         zone = None if index.tz is None else str(index.tz)
         plain = index if zone is None else index.tz_convert("UTC").tz_localize(None)
         return plain.to_numpy().astype("datetime64[ns]"), zone
-    values = index.to_numpy()
-    if values.dtype.kind in "iu":
-        return values.astype(np.int64), None
-    if values.dtype.kind == "f":
-        return values, None
-    kinds = {type(value).__name__ for value in values}
-    if any(hasattr(value, "utcoffset") for value in values):
+    if types.is_timedelta64_dtype(index.dtype):
+        return pandas.TimedeltaIndex(index).to_numpy().astype("timedelta64[ns]"), None
+    if types.is_integer_dtype(index.dtype) and not index.hasnans:
+        return index.to_numpy(dtype=np.int64), None
+    if types.is_numeric_dtype(index.dtype) and kind in _NUMBERS:
+        return index.to_numpy(dtype=np.float64, na_value=np.nan), None
+    if kind in ("string", "empty"):
+        return np.asarray([str(value) for value in index]), None
+    kinds = {type(value).__name__ for value in index}
+    if kind == "datetime":
         raise ValueError(
             f"the index of {name} must hold dates of one time zone, got objects of {sorted(kinds)}:"
             " index = pandas.to_datetime(index, utc=True)"
         )
-    return np.asarray([str(value) for value in values]), None
+    raise ValueError(
+        f"the index of {name} must hold dates, numbers or strings, got objects of {sorted(kinds)}: "
+        "convert it, or take the rows as consecutive, .reset_index(drop=True)"
+    )
 
 
 def _from_polars(name: str, frame: Frame) -> Frame:
@@ -234,12 +258,10 @@ def _from_xarray(name: str, data: Frame) -> Frame:
         if column.dtype.kind not in "biuf":
             raise ValueError(_not_numbers(name, title, column.dtype))
     values = [np.asarray(column.to_numpy(), dtype=np.float64) for column in columns]
-    index = data.coords[axis].to_numpy() if axis in data.coords else None
-    if index is not None and index.dtype.kind == "M":
-        index = index.astype("datetime64[ns]")
-    elif index is not None and index.dtype.kind not in "iuf":
-        index = index.astype(str)
-    return _table(values, data.sizes[axis], Labels(index, str(axis), None, names))
+    index = zone = None
+    if axis in data.indexes:
+        index, zone = _pandas_index(name, data.indexes[axis])
+    return _table(values, data.sizes[axis], Labels(index, str(axis), zone, names))
 
 
 def _time_axis(name: str, data: "xarray.DataArray") -> Hashable:
@@ -258,9 +280,13 @@ def _table(columns: Iterable[np.ndarray], num: int, labels: Labels) -> Table:
 
 def _not_numbers(name: str, column: object, dtype: object) -> str:
     return (
-        f"column {column!r} of {name} must hold numbers, got {dtype}: select the columns that the "
-        "model observes"
+        f"{_column_of(column, name)} must hold real numbers, got {dtype}: select the columns that "
+        "the model observes"
     )
+
+
+def _column_of(column: object, name: str) -> str:
+    return name if column is None else f"column {column!r} of {name}"
 
 
 def _require_distinct(name: str, names: tuple[str, ...] | None) -> None:

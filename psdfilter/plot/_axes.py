@@ -122,7 +122,7 @@ def shared_times(*results: AbstractResult) -> list[np.ndarray]:
 
 
 def _are_named(labels: Labels | None) -> bool:
-    return labels is not None and labels.values is not None and labels.is_ordered
+    return labels is not None and labels.has_axis
 
 
 def own_times(labels: Labels | None, times: object) -> np.ndarray:

@@ -227,7 +227,7 @@ def _times(post: Posterior, ahead: Forecast | None) -> tuple[tuple[Moments, Mome
     """Times of rows and of the forecast, in one kind, and what to call them."""
     results: list[AbstractResult] = [post] if ahead is None else [post, ahead]
     labels = [result.labels for result in results if result.labels is not None]
-    dated = all(each.values is not None and each.is_ordered for each in labels)
+    dated = all(each.has_axis for each in labels)
     if len(labels) == len(results) and dated:
         shown = [plain_times(each.local) for each in labels]
         name = printable(labels[0].heading)

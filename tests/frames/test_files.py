@@ -233,7 +233,7 @@ def test_columnar_files_in_no_order(suffix, tmp_path):
     table = read_table(path, Wanted(columns=("y",), time="t", sort=True))
     np.testing.assert_array_equal(table.values[:, 0], [np.nan, 1, 3])
     if suffix == ".parquet":
-        with pytest.raises(DataError, match="column 'z' of the file must hold numbers"):
+        with pytest.raises(DataError, match="column 'z' of the file must hold real numbers"):
             read_table(path, Wanted(columns=("z",)))
         with pytest.raises(DataError, match="holds dates: pass it as --time"):
             read_table(path, Wanted(columns=("t",)))

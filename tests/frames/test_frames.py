@@ -1,11 +1,15 @@
 """Data frames in and out: times and names are kept, gaps are seen, doubtful indices are refused."""
 
+import datetime
+import decimal
+
 import jax
 import numpy as np
 import pytest
 
 import psdfilter as psd
-from psdfilter._frames.table import bare
+from psdfilter._frames.table import as_table, bare
+from psdfilter.plot._axes import shared_times
 from psdfilter.systems import kalman, matrices
 
 pandas = pytest.importorskip("pandas")
@@ -120,7 +124,7 @@ def test_dates_that_are_left_out_are_missing_steps(model):
         (pandas.to_datetime(["2020-01-15", "2020-04-15", "2021-01-15"]), [1, 2, 5], "2021-04-15"),
         (pandas.to_datetime(["2000-01-01", "2001-01-01", "2004-01-01"]), [1, 2, 5], "2005-01-01"),
         (pandas.period_range("2020-01", periods=3, freq="M"), [1, 2, 3], "2020-04-01"),
-        # Friday, Monday: trading days have no weekends, and a holiday is no gap.
+        # Friday, Monday: weekends are no gaps of days without any.
         (pandas.to_datetime(["2024-01-04", "2024-01-05", "2024-01-08"]), [1, 2, 3], "2024-01-09"),
         (pandas.to_datetime(["2024-01-05", "2024-01-06", "2024-01-08"]), [1, 2, 4], "2024-01-09"),
         (
@@ -171,7 +175,17 @@ def test_time_zones_come_back(model):
             lambda: pandas.DataFrame({"d": DAYS, "level": YS}),
             r"column 'd' of ys holds dates.*set_index\('d'\)",
         ),
-        (lambda: pandas.DataFrame({"level": ["1", "x"]}), "column 'level' of ys must hold numbers"),
+        (lambda: pandas.Series(DAYS), "ys holds dates: they belong into its index"),
+        (lambda: pandas.Series([1 + 2j, 1.0]), "ys must hold real numbers, got complex128"),
+        (lambda: pandas.Series([1 + 2j, 1.0], dtype=object), "ys must hold real numbers"),
+        (
+            lambda: pandas.Series([1.0], index=[datetime.time(12)]),
+            r"must hold dates, numbers or strings, got objects of \['time'\].*reset_index",
+        ),
+        (
+            lambda: pandas.DataFrame({"level": ["1", "x"]}),
+            "column 'level' of ys must hold real numbers",
+        ),
         (lambda: pandas.DataFrame(np.ones((2, 2)), columns=["a", "a"]), "distinct, got \\['a'\\]"),
         (
             lambda: pandas.Series(
@@ -193,7 +207,7 @@ def test_time_zones_come_back(model):
             "dates of one time zone",
         ),
         (lambda: polars.DataFrame({"a": DAYS, "b": DAYS, "y": YS}), "one column of dates at most"),
-        (lambda: polars.DataFrame({"y": ["a"]}), "column 'y' of ys must hold numbers"),
+        (lambda: polars.DataFrame({"y": ["a"]}), "column 'y' of ys must hold real numbers"),
         (lambda: polars.LazyFrame({"y": [1.0]}), "collected first"),
         (lambda: xarray.DataArray(np.ones((2, 2, 2))), "one or two dimensions"),
         (
@@ -207,13 +221,56 @@ def test_doubtful_frames_are_refused(make, message, model):
         psd.run_filter(model, make())
 
 
-def test_long_breaks_of_trading_days_are_mentioned(model):
-    days = pandas.bdate_range("2024-01-01", periods=8).append(
-        pandas.bdate_range("2024-03-01", periods=2)
-    )
-    with pytest.warns(UserWarning, match="break from 2024-01-10 to 2024-03-01"):
-        post = psd.run_filter(model, pandas.Series(np.zeros(10), index=days))
-    np.testing.assert_array_equal(post.times, np.arange(1, 11))
+@pytest.mark.parametrize("start", ["2024-01-05", "2024-01-08"])
+def test_a_weekday_that_is_left_out_is_a_gap_with_and_without_a_weekend(start, model):
+    days = pandas.bdate_range(start, "2024-01-12").drop("2024-01-10")
+    post = psd.run_filter(model, pandas.Series(np.zeros(len(days)), index=days))
+    np.testing.assert_array_equal(np.diff(post.times)[-4:], [1, 1, 2, 1][-len(days) + 1 :])
+    assert post.times[-1] == len(days) + 1
+
+
+SPANS = pandas.to_timedelta([0, 1, 8], unit="D")
+DATES = [datetime.date(2024, 1, 5), datetime.date(2024, 1, 6), datetime.date(2024, 1, 13)]
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        pandas.Index(DATES),
+        pandas.CategoricalIndex(DATES),
+        pandas.Index([datetime.datetime(2024, 1, day) for day in (5, 6, 13)], dtype=object),
+        SPANS,
+        pandas.Index([datetime.timedelta(days) for days in (0, 1, 8)], dtype=object),
+        pandas.Index([1, 2, 9], dtype=object),
+        pandas.Index([1, 2, 9], dtype="Int64"),
+        pandas.Index([0.5, 1, 4.5], dtype=object),
+        pandas.Index([1_700_000_000_000_000_000 + 1_000_000 * i for i in (0, 1, 8)]),
+    ],
+)
+@pytest.mark.parametrize("library", ["pandas", "xarray"])
+def test_gaps_of_every_kind_of_index_are_seen(index, library):
+    frame = pandas.Series([1.0, 1.0, 1.0], index=index)
+    if library == "xarray":
+        frame = xarray.DataArray(np.ones(3), coords={"t": index}, dims="t")
+    table = as_table("ys", frame)
+    np.testing.assert_array_equal(table.labels.steps("ys", 1), [1, 2, 9])
+
+
+def test_times_since_something_come_back_and_go_on(model):
+    frame = pandas.Series([1.0, 1.0, 1.0], index=SPANS)
+    post = psd.run_filter(model, frame)
+    pandas.testing.assert_index_equal(post.to_pandas().index, SPANS, exact=False)
+    assert psd.forecast(model, post, 1).to_pandas().index[0] == pandas.Timedelta(9, "D")
+    assert "3, from 0 seconds to 8 days" in str(post)
+    assert shared_times(post, post)[0].tolist() == [1, 2, 9]
+    assert post.to_polars()["time"].to_list()[2] == datetime.timedelta(8)
+
+
+def test_objects_that_are_numbers_are_taken(model):
+    values = pandas.Series([1, None, decimal.Decimal("0.5")], dtype=object)
+    for ys in (values[:2], values[2:], pandas.Series([1, 2.5, None], dtype=object)):
+        want = psd.run_filter(model, np.asarray(ys, dtype=float))
+        np.testing.assert_array_equal(psd.run_filter(model, ys).mean, want.mean)
 
 
 def test_given_times_have_the_last_word(model):
