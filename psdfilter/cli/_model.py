@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib import import_module
@@ -60,16 +60,21 @@ class Named:
             if self.ssm is None:
                 raise ModelError(f"{self.name} was learned already: it has no functions any more")
             return self.ssm
-        unknown = sorted(set(values) - set(self.start))
-        if unknown:
-            known = ", ".join(self.start)
-            raise ModelError(f"{self.name} has no parameter {unknown[0]!r}: it has {known}")
+        self.check_names(values)
         made = _guarded(self.name, lambda: self.build({**self.start, **values}))  # pyright: ignore[reportOptionalCall]
         if not isinstance(made, StateSpaceModel):
             raise ModelError(
                 f"{self.name} must return a StateSpaceModel, got {type(made).__name__}"
             )
         return made
+
+    def check_names(self, given: Iterable[str]) -> None:
+        """Refuse names that are no parameters."""
+        for name in sorted(set(given) - set(self.start)):
+            near = get_close_matches(name, self.start, 1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            known = ", ".join(self.start)
+            raise ModelError(f"{self.name} has no parameter {name!r}{hint}: it has {known}")
 
     def learn(
         self,

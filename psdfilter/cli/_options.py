@@ -1,5 +1,6 @@
 """Options that commands share, and how they are read."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -86,9 +87,12 @@ def pairs(name: str, given: list[str] | None) -> dict[str, str]:
 def number(name: str, text: str) -> float:
     """A number, or an error that names the option."""
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
-        raise typer.BadParameter(f"must be a number, got {text!r}", param_hint=name) from None
+        value = math.nan
+    if math.isnan(value):
+        raise typer.BadParameter(f"must be a number, got {text!r}", param_hint=name)
+    return value
 
 
 def request_of(options: Options) -> "Request":
@@ -147,5 +151,10 @@ def bounds_of(given: list[str] | None) -> dict[str, tuple[float | None, float | 
         if not colon:
             raise typer.BadParameter(f"must be LOWER:UPPER, got {text!r}", param_hint="--bound")
         ends = [number("--bound", end) if end.strip() else None for end in (low, high)]
-        limits[name] = (ends[0], ends[1])
+        lower, upper = ends
+        if lower is not None and upper is not None and not lower < upper:
+            raise typer.BadParameter(
+                f"must be LOWER:UPPER with LOWER < UPPER, got {text!r}", param_hint="--bound"
+            )
+        limits[name] = (lower, upper)
     return limits

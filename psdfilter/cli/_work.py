@@ -135,7 +135,12 @@ def run_fit(
                 "def model(q=0.1, r=1.0), that returns the StateSpaceModel"
             )
         _ = named.state_space(request.values)
+        named.check_names(limits)
         theta0, build = _free_parameters(named, request.values, free)
+        if fixed := sorted(set(limits) - set(theta0)):
+            raise ModelError(
+                f"--bound {fixed[0]} would do nothing: {fixed[0]} is not fitted, as --free says"
+            )
         bounds = {k: v for k, v in {**named.bounds, **limits}.items() if k in theta0}
         estimate = fit(
             build,
@@ -161,11 +166,7 @@ def _free_parameters(
 ) -> tuple[dict[str, float], Build]:
     """Where to start, and the model as a function of what may move."""
     start_at = {**named.start, **values}
-    unknown = sorted(set(free) - set(start_at))
-    if unknown:
-        raise ModelError(
-            f"{named.name} has no parameter {unknown[0]!r}: it has {', '.join(start_at)}"
-        )
+    named.check_names(free)
     moving = free or tuple(start_at)
     fixed = {name: value for name, value in start_at.items() if name not in moving}
     theta0 = {name: float(start_at[name]) for name in moving}

@@ -236,6 +236,21 @@ def test_what_is_wrong_is_said(words, code, message, place):
     assert [p for p in sorted(place.iterdir()) if p.name != "__pycache__"] == before
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["--bound", "qq=0:"], 4, "no parameter 'qq' (did you mean q?): it has q, r"),
+        (["--free", "rr"], 4, "no parameter 'rr' (did you mean r?)"),
+        (["--bound", "q=5:1"], 2, "LOWER < UPPER, got '5:1'"),
+        (["--bound", "q=nan:1"], 2, "must be a number, got 'nan'"),
+        (["--free", "r", "--bound", "q=0:1"], 4, "q is not fitted, as --free says"),
+    ],
+)
+def test_bounds_that_would_do_nothing_are_refused(words, code, message, place):
+    done = run("fit", "data.csv", "-m", "model.py:build", "-c", "y", *words, code=code)
+    assert message in " ".join(done.output.replace("│", " ").split())
+
+
 @pytest.mark.long
 def test_failures_of_the_filter_are_named(place):
     (place / "certain.py").write_text(
