@@ -20,7 +20,7 @@ from .._parameters.maximize import LogPrior
 from .._statespace.model import StateSpaceModel
 from ..io import load
 from ..systems import ALL, System
-from ._errors import ModelError, place_in
+from ._errors import ModelError, place_in, told
 
 T = TypeVar("T")
 Build = Callable[[dict[str, Any]], StateSpaceModel]
@@ -255,6 +255,6 @@ def _guarded(name: str, call: Callable[[], T], path: Path | None = None) -> T:
         return call()
     except SyntaxError as error:
         raise ModelError(f"{error.filename}:{error.lineno}:{error.offset}: {error.msg}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         place = place_in(error, str(path)) or name
-        raise ModelError(f"{place}: {type(error).__name__}: {error}") from error
+        raise ModelError(f"{place}: {told(error)}") from error

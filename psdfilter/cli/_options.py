@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -56,8 +57,21 @@ Engine = Annotated[str, typer.Option(help="As learn takes it: auto, adaptive, no
 First = Annotated[
     str | None, typer.Option(help="predict: a transition before the first row; observe: none.")
 ]
+
+
+def _place(text: str) -> Path:
+    if not str(text).strip():
+        raise typer.BadParameter("must name a place, got an empty text")
+    return Path(text)
+
+
 Out = Annotated[
-    Path | None, typer.Option("--out", "-o", help="A folder for tables, densities and a report.")
+    Path | None,
+    typer.Option("--out", "-o", parser=_place, help="A folder for tables, densities and a report."),
+]
+OutFile = Annotated[Path, typer.Option("--out", "-o", parser=_place, help="The file to write.")]
+OutPage = Annotated[
+    Path, typer.Option("--out", "-o", parser=_place, help="The page, or a folder for it.")
 ]
 TableKind = Annotated[str, typer.Option("--table", help="csv or parquet.")]
 ArrayKind = Annotated[str, typer.Option("--arrays", help="netcdf or zarr.")]
@@ -71,6 +85,37 @@ def choice(name: str, value: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise typer.BadParameter(f"must be {' or '.join(allowed)}, got {value!r}", param_hint=name)
     return value
+
+
+def check_place(place: Path, is_file: bool) -> None:
+    """Stop where nothing could be written, before anything is computed.
+
+    Args:
+        place: of a file or a folder, which may exist.
+        is_file: which of the two.
+    """
+    if is_file and place.is_dir():
+        raise typer.BadParameter(f"{place} is a folder: name a file", param_hint="--out")
+    above = place.absolute()
+    if not is_file and place.exists() and not place.is_dir():
+        raise typer.BadParameter(f"{place} is a file: name a folder", param_hint="--out")
+    above = above.parent if is_file else above
+    while not above.exists():
+        above = above.parent
+    try:
+        # Nothing short of writing tells whether one can write: root may do all, but not in /proc.
+        with TemporaryFile(dir=above):
+            pass
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise typer.BadParameter(
+            f"{place} cannot be written, as {above} says: {reason}", param_hint="--out"
+        ) from None
+
+
+def page_in(place: Path) -> Path:
+    """The file of a report: the place itself, or one in the folder that it is."""
+    return place if place.suffix.lower() in (".html", ".htm") else place / "report.html"
 
 
 def pairs(name: str, given: list[str] | None) -> dict[str, str]:

@@ -26,30 +26,29 @@ _GRID = 201
 
 @contextmanager
 def replaced_whole(target: Path) -> Iterator[Path]:
-    """A path to write to, which takes the place of `target` when all has gone well."""
+    """A path to write to, which takes the place of a file `target` when all has gone well."""
+    if target.is_dir():
+        raise ValueError(f"--out {target} is a folder: name a file")
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.{uuid4().hex}.tmp")
     try:
         yield partial
-        if target.is_dir():
-            shutil.rmtree(target)
         os.replace(partial, target)
     finally:
-        if partial.is_dir():
-            shutil.rmtree(partial)
-        else:
-            partial.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
 
 
 class Folder:
-    """A folder of results, filled beside its place and put there when it is whole."""
+    """A folder of results: what is in it is made whole beside it, or in it if it is there."""
 
     def __init__(self, place: Path):
         """`place` may exist: files of the same names are replaced, others stay."""
         if place.exists() and not place.is_dir():
             raise ValueError(f"--out {place} is a file: name a folder")
         self._place = place
-        self._partial = place.with_name(f".{place.name}.{uuid4().hex}.tmp")
+        # The folder above may be one that cannot be written to, and "." has no name.
+        above = place if place.is_dir() else place.parent
+        self._partial = above / f".{place.name}.{uuid4().hex}.tmp"
         self.written: list[Path] = []
         self.notes: list[str] = []
 

@@ -25,6 +25,7 @@ from ..systems import ALL
 from ._errors import ModelError
 from ._inputs import NO_FUTURE, split
 from ._model import Build, Named, find_model
+from ._options import page_in
 from ._output import Folder, add_results, replaced_whole
 from ._request import Request
 from ._show import Screen
@@ -237,8 +238,7 @@ def parameter_table(estimate: Fit) -> str:
 
 def _write_report_only(request: Request, screen: Screen, results: Results, named: Named) -> None:
     """--out is the page itself, or a folder to put it in."""
-    out = request.out or Path("report.html")
-    target = out if out.suffix.lower() in (".html", ".htm") else out / "report.html"
+    target = page_in(request.out or Path("report.html"))
     with replaced_whole(target) as path:
         screen.busy("writing", lambda: _report(path, request, results, named))
     screen.files([target], [])

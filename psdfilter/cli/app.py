@@ -22,6 +22,8 @@ from ._options import (
     Model,
     Options,
     Out,
+    OutFile,
+    OutPage,
     Quiet,
     Set,
     Sort,
@@ -31,7 +33,9 @@ from ._options import (
     Title,
     Tol,
     bounds_of,
+    check_place,
     number,
+    page_in,
     pairs,
     request_of,
 )
@@ -65,7 +69,10 @@ _OUTPUT = "Output"
 
 def _run(kind: str, options: Options, steps: int = 0) -> None:
     request = request_of(options)
-    with exits(request.model):
+    if request.out is not None:
+        is_page = kind == "report"
+        check_place(page_in(request.out) if is_page else request.out, is_file=is_page)
+    with exits(request.model, request.data):
         table = _table(request)
         from psdfilter.cli._show import Screen
         from psdfilter.cli._work import run
@@ -184,9 +191,7 @@ def report(
     column: Columns = None,
     inputs: Inputs = None,
     time: Time = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The page, or a folder for it.")] = Path(
-        "report.html"
-    ),
+    out: OutPage = Path("report.html"),
     steps: Annotated[int, typer.Option("--steps", "-n", min=0, help="Of the forecast.")] = 10,
     set_: Set = None,
     tol: Tol = None,
@@ -248,7 +253,9 @@ def fit(
     """
     options = dict(locals())
     request, limits = request_of(options), bounds_of(bound)
-    with exits(request.model):
+    if out is not None:
+        check_place(out, is_file=False)
+    with exits(request.model, request.data):
         read = _table(request)
         from psdfilter.cli._show import Screen
         from psdfilter.cli._work import run_fit
@@ -262,7 +269,7 @@ _ = app.command(rich_help_panel=_DATA)(fleet)
 @app.command(rich_help_panel=_MODEL)
 def learn(
     model: Annotated[str, typer.Argument(help="path.py:name, or a name that `models` lists.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")],
+    out: OutFile,
     set_: Set = None,
     tol: Tol = None,
     engine: Engine = "auto",
@@ -273,6 +280,7 @@ def learn(
     psdfilter learn model.py:ssm -o model.psd
     """
     values = {k: number("--set", v) for k, v in pairs("--set", set_).items()}
+    check_place(out, is_file=True)
     from psdfilter._frames.delimited import Wanted
     from psdfilter.cli._request import Request
     from psdfilter.cli._show import Screen
@@ -288,15 +296,14 @@ def demo(
     system: Annotated[str, typer.Argument(help="One of those that `systems` lists.")] = "sine_map",
     steps: Annotated[int, typer.Option("--steps", "-n", min=2, help="How many.")] = 100,
     seed: Annotated[int, typer.Option(help="Of the simulation.")] = 4,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where the report goes.")] = Path(
-        "output/report.html"
-    ),
+    out: OutPage = Path("output/report.html"),
     quiet: Quiet = False,
 ) -> None:
     """Simulate a ready-made system, filter it, and write a report.
 
     psdfilter demo stochastic_volatility
     """
+    check_place(page_in(out), is_file=True)
     from psdfilter.cli._show import Screen
     from psdfilter.cli._work import run_demo
 

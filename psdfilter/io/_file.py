@@ -59,6 +59,8 @@ def save(path: str | os.PathLike[str], obj: object) -> None:
         "tree": tree,
     }
     target = Path(path)
+    if target.is_dir():
+        raise ValueError(f"path must name a file, got the folder {str(target)!r}")
     partial = target.with_name(f".{target.name}.{uuid4().hex}.tmp")
     try:
         with partial.open("xb") as file:

@@ -223,15 +223,21 @@ def test_families_start_from_the_data_and_say_what_comes_first(place, monkeypatc
         (["data.csv", "-m", "model.py:ssm", "-c", "y", "--first", "x"], 2, "predict or observe"),
         (["data.csv", "-m", "model.py:ssm", "-c", "y", "--tol", "5"], 2, "must lie in"),
         (["data.csv", "-m", "model.py:ssm", "-c", "y", "--engine", "x"], 4, "engine must be"),
-        (["data.csv", "-m", "model.py:ssm", "-c", "y", "-c", "z"], 5, "ys must have 1 columns"),
-        (["data.csv", "-m", "model.py:ssm", "-c", "y", "-o", "data.csv"], 5, "is a file"),
+        (["data.csv", "-m", "model.py:ssm", "-c", "y", "-c", "z"], 3, "--column says which"),
+        (["data.csv", "-m", "model.py:ssm", "-c", "y", "-o", "data.csv"], 2, "is a file"),
+        (["data.csv", "-m", "model.py:ssm", "-o", "data.csv/x"], 2, "cannot be written"),
+        (["none.csv", "-m", "model.py:ssm", "-o", "/proc/x"], 2, "cannot be written"),
+        (["none.csv", "-m", "model.py:ssm", "-o", ""], 2, "must name a place"),
+        (["data.csv", "-m", "leaves.py:ssm", "-c", "y"], 4, "leaves.py:2: SystemExit: 0: a model"),
+        (["data.csv", "-m", "model.py:ssm", "-c", "y", "-i", "z"], 3, "leave out --inputs"),
     ],
 )
 def test_what_is_wrong_is_said(words, code, message, place):
     (place / "broken.py").write_text("x = 1\nssm = = 2\n")
+    (place / "leaves.py").write_text("import sys\nsys.exit(0)\n")
     before = sorted(place.iterdir())
     done = run("filter", *words, code=code)
-    assert message in done.output
+    assert message in " ".join(done.output.replace("│", " ").split())
     assert "Traceback" not in done.output
     assert [p for p in sorted(place.iterdir()) if p.name != "__pycache__"] == before
 
@@ -294,6 +300,25 @@ def test_folders_appear_whole_or_not_at_all(tmp_path):
     assert (target / "a").read_text() == "new"
     assert (target / "mine.txt").read_text() == "stays"
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_the_folder_that_one_is_in_can_be_filled(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with Folder(Path()) as folder:
+        folder.add("a", lambda path: path.write_text("new"))
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+
+
+def test_no_folder_gives_way_to_a_file(place):
+    (place / "kept").mkdir()
+    (place / "kept" / "mine.txt").write_text("stays")
+    for out in ("kept", "."):
+        assert "is a folder" in run("learn", "model.py:ssm", "-o", out, code=2).output
+    (place / "page.html").mkdir()
+    words = ("-m", "model.py:ssm", "-c", "y", "-o", "page.html")
+    assert "is a folder" in run("report", "data.csv", *words, code=2).output
+    assert (place / "kept" / "mine.txt").exists()
+    assert (place / "page.html").is_dir()
 
 
 def test_files_appear_whole_or_not_at_all(tmp_path):

@@ -132,6 +132,12 @@ def test_other_objects_are_refused(obj, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_folders_are_no_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="path must name a file, got the folder '.'"):
+        psd.save(".", psd.Box(0.0, 1.0))
+
+
 def test_tracing_is_refused(tmp_path):
     def inside(x):
         save(tmp_path / "f.npz", psd.Box(x, x + 1.0))
