@@ -1,12 +1,17 @@
 """Which step an index of times has, how many steps its gaps are, and how it goes on."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 import numpy as np
 
 _DAY = np.timedelta64(1, "D").astype("timedelta64[ns]").astype(np.int64)
 # A gap of more steps than this is refused: somebody has mixed up units.
 _MAX_GAP = 100_000
+# What floats may differ by from a whole number of steps.
+_WHOLE = 1e-6
+# Dates as whole numbers, and the range of years in which somebody may have meant some.
+_COMPACT = {"%Y%m%d": (1800_01_01, 2200_12_31), "%Y%m": (1800_01, 2200_12)}
 # The usual distance of two rows, in smallest distances, above which an index has no step at all.
 _MAX_MEDIAN = 10.0
 
@@ -59,10 +64,41 @@ def rule_of(values: np.ndarray) -> Rule | None:
             return found
     smallest = gaps.min()
     counts = gaps / smallest
-    whole = np.abs(counts - np.round(counts)) <= (1e-6 if values.dtype.kind == "f" else 0)
+    whole = np.abs(counts - np.round(counts)) <= (_WHOLE if values.dtype.kind == "f" else 0)
     if not whole.all() or np.median(counts) > _MAX_MEDIAN or counts.max() > _MAX_GAP:
         return None
     return Rule("fixed", smallest if values.dtype.kind == "f" else int(smallest))
+
+
+def compact_form(values: np.ndarray) -> str | None:
+    """The format of dates that were written as whole numbers, 20240131 or 202401; None for others.
+
+    Consecutive numbers are a count as well, and need no calendar.
+    """
+    if values.dtype.kind not in "iu" or np.all(np.diff(np.sort(values)) == 1):
+        return None
+    for form, (low, high) in _COMPACT.items():
+        if values.min() >= low and values.max() <= high and _are_dates(values, form):
+            return form
+    return None
+
+
+def _are_dates(values: np.ndarray, form: str) -> bool:
+    try:
+        return all(datetime.strptime(str(value), form) for value in values)
+    except ValueError:
+        return False
+
+
+def first_irregular(values: np.ndarray) -> int:
+    """The row that shows why there is no rule: after a gap that is no multiple, or an odd one."""
+    gaps = np.diff(_since_first(values))
+    counts = gaps / gaps.min()
+    broken = np.flatnonzero(np.abs(counts - np.round(counts)) > _WHOLE)
+    if broken.size:
+        return int(broken[0]) + 1
+    # All are multiples of a distance that is too small to be the step.
+    return int(np.argmax(gaps)) + 1
 
 
 def _since_first(values: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
+from .calendar import compact_form
 from .errors import quoted
 
 MISSING = frozenset(["", "NA", "N/A", "NaN", "nan", "NAN", "null", "NULL", "None", "-"])
@@ -101,7 +102,15 @@ def times(
         if is_missing(cell):
             raise CellError(row, "the time is missing: fill it in, or remove the row")
     if form is None and is_number(cells[0], decimal):
-        return _numeric_times(cells, decimal), None
+        found = _numeric_times(cells, decimal)
+        written = compact_form(found)
+        if written is not None:
+            raise CellError(
+                0,
+                f"the times, {quoted(cells[0])} first, are dates written as numbers: pass "
+                f"--time-format {written}",
+            )
+        return found, None
     if form is None and not any(_OFFSET.search(cell[10:]) for cell in cells):
         try:
             found = np.asarray([cell.strip() for cell in cells], dtype="datetime64[us]")

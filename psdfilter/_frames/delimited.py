@@ -11,12 +11,22 @@ import numpy as np
 from .cells import CellError, is_missing, is_number, numbers, times
 from .errors import DataError, quoted
 from .labels import Labels
-from .out import plain_times
 from .table import Table
+from .words import plain_times
 
 # Names of columns that an error lists.
 _MOST_NAMES = 12
-_BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+# Longer marks first: that of UTF-32 begins with that of UTF-16.
+_BYTE_ORDER_MARKS = {
+    b"\xff\xfe\0\0": "utf-32",
+    b"\0\0\xfe\xff": "utf-32",
+    b"\xff\xfe": "utf-16",
+    b"\xfe\xff": "utf-16",
+}
+# Encodings of several bytes a character, and which byte of each is not zero in plain English.
+_WIDE = (("utf-32-le", 4, 0), ("utf-32-be", 4, 3), ("utf-16-le", 2, 0), ("utf-16-be", 2, 1))
+# Bytes that tell the encoding.
+_LOOKED_AT = 1000
 
 
 @dataclass(frozen=True)
@@ -63,15 +73,20 @@ def parse_delimited(raw: bytes, path: str, wanted: Wanted) -> Table:
         except CellError as error:
             raise where.error(error, place, f"column {quoted(name)}: ") from None
     table = np.column_stack(values)
+
+    def refused(row: int, name: str, message: str) -> DataError:
+        return where.error(CellError(row, message), names.index(name), f"column {quoted(name)}: ")
+
     if wanted.time is None:
-        return Table(table, Labels(columns=tuple(chosen)))
+        return Table(table, Labels(columns=tuple(chosen)), refused)
     place = names.index(wanted.time)
     try:
         at, zone = times(columns[place], wanted.time_format, wanted.decimal)
         order = checked_order(at, wanted.sort, where.named)
     except CellError as error:
         raise where.error(error, place, f"column {quoted(wanted.time)}: ") from None
-    return Table(table[order], Labels(at[order], wanted.time, zone, tuple(chosen)))
+    labels = Labels(at[order], wanted.time, zone, tuple(chosen))
+    return Table(table[order], labels, lambda row, *rest: refused(int(order[row]), *rest))
 
 
 def checked_order(at: np.ndarray, sort: bool, named: object) -> np.ndarray:
@@ -111,6 +126,11 @@ def pick(names: Sequence[str], wanted: Wanted, path: str) -> tuple[str, ...]:
             raise DataError(path, f"there is no column {quoted(name)}{hint}: {_listed(names)}")
         if list(names).count(name) > 1:
             raise DataError(path, f"there are {list(names).count(name)} columns {quoted(name)}")
+    if wanted.time in wanted.columns:
+        raise DataError(
+            path,
+            f"column {quoted(wanted.time)} is the --time: name another as --column or --inputs",
+        )
     if wanted.columns:
         return wanted.columns
     rest = tuple(name for name in names if name != wanted.time)
@@ -133,7 +153,8 @@ def _counted(num: int) -> list[str]:
 
 
 def _decoded(raw: bytes, path: str, encoding: str) -> str:
-    encoding = _BYTE_ORDER_MARKS.get(raw[:2], encoding)
+    mark = next((m for m in _BYTE_ORDER_MARKS if raw.startswith(m)), None)
+    encoding = encoding if mark is None else _BYTE_ORDER_MARKS[mark]
     try:
         text = raw.decode(encoding)
     except UnicodeDecodeError as error:
@@ -143,7 +164,21 @@ def _decoded(raw: bytes, path: str, encoding: str) -> str:
         raise DataError(path, message, line=line, column=column) from None
     except LookupError:
         raise DataError(path, f"there is no encoding {quoted(encoding)}") from None
+    if "\0" in text:
+        wide = _wide_encoding(raw)
+        remedy = f"--encoding {wide}" if wide else "text, this seems to be none"
+        raise DataError(path, f"the text is not {encoding}, it holds zero bytes: pass {remedy}")
     return text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")
+
+
+def _wide_encoding(raw: bytes) -> str | None:
+    """The encoding with several bytes for each character that text without a mark may have."""
+    head = raw[: _LOOKED_AT // 4 * 4]
+    for form, width, low in _WIDE:
+        first = np.frombuffer(head[: len(head) // width * width], np.uint8).reshape(-1, width)
+        if first.size and first[:, low].all() and not np.delete(first, low, axis=1).any():
+            return form
+    return None
 
 
 def _delimiter(text: str) -> str:
@@ -166,6 +201,13 @@ class _Reader:
     def read(self) -> tuple[list[str], list[tuple[str, ...]], np.ndarray]:
         """Names, cells of each column, and the line of each row."""
         first = next(row for row in self._rows if row)
+        if first[0].lstrip().startswith("#"):
+            raise DataError(
+                self._path,
+                f"the line {quoted(self._mark.join(first))} seems to be a comment: remove it, so "
+                "that names or numbers come first",
+                line=self._rows.line_num,
+            )
         names, rows, lines = [cell.strip() for cell in first], [], []
         if not self._has_header(first):
             names = _counted(len(first))

@@ -5,7 +5,8 @@ from functools import cached_property
 
 import numpy as np
 
-from .calendar import Rule, rule_of
+from .calendar import Rule, compact_form, first_irregular, rule_of
+from .words import plain_times, shown_span
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +82,12 @@ class Labels:
         missing = np.isnat(values) if values.dtype.kind in "mM" else np.isnan(values.astype(float))
         if missing.any():
             raise ValueError(f"{what} must not be missing, got none in row {_first(missing)}")
+        written = compact_form(values)
+        if written is not None:
+            raise ValueError(
+                f"{what} must be dates or a count, got dates written as numbers, {values[0]} "
+                f'first: pandas.to_datetime(..., format="{written}")'
+            )
         gaps = np.diff(values)
         late = gaps < np.zeros((), gaps.dtype)
         if late.any():
@@ -116,6 +123,19 @@ class Labels:
             return None
         return counts + start
 
+    def irregularity(self) -> tuple[int, str] | None:
+        """A row that is no whole number of steps after the one before, and why; None if all are."""
+        if self.values is None or not self.is_ordered or len(self.values) < 2 or self._rule:
+            return None
+        values = self.values
+        row, gaps = first_irregular(values), np.diff(values)
+        now, before = plain_times(values[row - 1 : row + 1])[::-1]
+        return row, (
+            f"the times have no step that all gaps are whole numbers of: {now} comes "
+            f"{shown_span(gaps[row - 1])} after {before}, and the least distance is "
+            f"{shown_span(gaps.min())}"
+        )
+
     def ahead(self, num: int) -> "Labels":
         """Those of the next `num` rows, if the index has a rule."""
         found = self._rule
@@ -133,17 +153,6 @@ class Labels:
 
 def _first(where: np.ndarray) -> int:
     return int(np.flatnonzero(where)[0])
-
-
-def shown_span(span: np.generic) -> str:
-    """A distance of two times, in a unit that suits it."""
-    if not isinstance(span, np.timedelta64):
-        return f"{span:g}"
-    seconds = span / np.timedelta64(1, "s")
-    for size, unit in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
-        if abs(seconds) >= size:
-            return f"{seconds / size:g} {unit}"
-    return f"{seconds:g} seconds"
 
 
 def _offsets(moments: np.ndarray, zone: str, fold: bool) -> np.ndarray:

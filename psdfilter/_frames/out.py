@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .labels import Labels, shown_span
+from .labels import Labels
 
 if TYPE_CHECKING:
     import pandas
@@ -115,21 +115,3 @@ _ROUNDING = 1e-9
 def settled(values: np.ndarray, deviation: np.ndarray) -> np.ndarray:
     """Values to be shown: zero where they are rounding, next to their standard deviation."""
     return np.where(np.abs(values) < _ROUNDING * deviation, 0.0, values)
-
-
-# Times to be shown: numbers, or dates and durations as text.
-Moments = list[float | str]
-
-
-def plain_times(values: np.ndarray) -> Moments:
-    """Numbers as they are, and dates and durations as text, no longer than it has to be."""
-    if values.dtype.kind == "m":
-        return [shown_span(span) for span in values]
-    if values.dtype.kind != "M":
-        return values.tolist()
-    fits = (
-        unit for unit in ("D", "m", "s") if np.all(values == values.astype(f"datetime64[{unit}]"))
-    )
-    coarsest: Any = next(fits, "ms")
-    shown = np.datetime_as_string(values, unit=coarsest).tolist()
-    return [text.replace("T", " ") for text in shown]

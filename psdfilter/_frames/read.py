@@ -23,6 +23,15 @@ def read_table(path: str, wanted: Wanted) -> Table:
 
     Whatever is wrong is a `DataError` that names the file and, in text, line and column.
     """
+
+    def refused(row: int, name: str, message: str) -> DataError:
+        return DataError(path, f"row {row + 1}: column {quoted(name)}: {message}")
+
+    table = _read(path, wanted)
+    return table if table.refused is not None else replace(table, refused=refused)
+
+
+def _read(path: str, wanted: Wanted) -> Table:
     if path == "-":
         return parse_delimited(sys.stdin.buffer.read(), "stdin", wanted)
     place = Path(path)

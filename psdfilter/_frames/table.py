@@ -1,13 +1,14 @@
 """Series of observations out of data frames: pandas, polars, xarray; none of them is imported."""
 
 import sys
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
+from .errors import DataError
 from .labels import Labels
 
 if TYPE_CHECKING:
@@ -30,10 +31,12 @@ class Table:
     Attributes:
         values: (T, p), NaN where missing.
         labels: names of rows and columns.
+        refused: for tables of a file, an error about the cell of a row and column.
     """
 
     values: np.ndarray
     labels: Labels
+    refused: Callable[[int, str, str], DataError] | None = None
 
     def __len__(self) -> int:
         return len(self.values)

@@ -16,13 +16,13 @@ from .._frames.labels import Labels
 from .._frames.out import (
     columns_of,
     needed,
-    plain_times,
     settled,
     state_names,
     time_coordinates,
     to_pandas,
     to_polars,
 )
+from .._frames.words import plain_times
 from .laws import AbstractLaws, central_levels, checked_index, quantiles_of
 from .numerics.gridded import marginal_densities
 from .numerics.peaks import levels_of_axis, peaks

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from .._frames.errors import DataError
 from .._frames.table import Table
 from ._request import Request
 
@@ -23,10 +22,23 @@ def split(request: Request, table: Table) -> tuple[Table, np.ndarray | None]:
     inputs = table.values[:, -num:]
     if np.any(missing := np.isnan(inputs)):
         row, place = (int(i) for i in np.argwhere(missing)[0])
-        raise DataError(
-            request.data,
-            f"row {row + 1} has no number in the column of inputs {names[-num + place]!r}: "
-            "observations may be missing, inputs may not",
-        )
+        assert table.refused is not None
+        message = "no number: observations may be missing, inputs may not"
+        raise table.refused(row, names[-num + place], message)
     labels = replace(table.labels, columns=names[:-num])
-    return Table(table.values[:, :-num], labels), inputs
+    return replace(table, values=table.values[:, :-num], labels=labels), inputs
+
+
+def require_steps(table: Table) -> None:
+    """Refuse times that a model with a step cannot count, by their place in the file."""
+    found = table.labels.irregularity()
+    if found is None or table.refused is None:
+        return
+    row, message = found
+    assert table.labels.name is not None
+    raise table.refused(
+        row,
+        table.labels.name,
+        f"{message}; mend the times, leave out --time to take the rows as consecutive, or write "
+        "the transition with the keyword dt",
+    )

@@ -23,7 +23,7 @@ from .._settings import enable_cache, enable_x64
 from ..io import save
 from ..systems import ALL
 from ._errors import ModelError
-from ._inputs import NO_FUTURE, split
+from ._inputs import NO_FUTURE, require_steps, split
 from ._model import Build, Named, find_model
 from ._options import page_in
 from ._output import Folder, add_results, replaced_whole
@@ -103,6 +103,8 @@ def _computed(
 ) -> Results:
     request, named = asked
     table, inputs = data
+    if "dt" not in model.asked.names:
+        require_steps(table)
     rows = f"{len(table)} rows"
     first = request.first or named.first or "predict"
     post = screen.busy(
@@ -135,7 +137,8 @@ def run_fit(
                 f"{request.model} has no parameters to fit: write a function of keywords, such as "
                 "def model(q=0.1, r=1.0), that returns the StateSpaceModel"
             )
-        _ = named.state_space(request.values)
+        if "dt" not in named.state_space(request.values).wants:
+            require_steps(seen)
         named.check_names(limits)
         theta0, build = _free_parameters(named, request.values, free)
         if fixed := sorted(set(limits) - set(theta0)):

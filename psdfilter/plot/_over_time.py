@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._checks import Numbers
-from .._frames.out import plain_times
+from .._frames.words import plain_times
 from .._inference.numerics.circles import copies_of
 from .._inference.numerics.gridded import widened
 from .._inference.result import AbstractResult

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .._checks import Numbers
-from .._frames.out import plain_times
+from .._frames.words import plain_times
 from .._inference.laws import checked_index
 from .._inference.result import AbstractResult
 from ._axes import TRUTH, as_result, finish, names_of, panels_for, rows_of, times_of

@@ -8,7 +8,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from .._frames.errors import printable
-from .._frames.out import Moments, plain_times, settled, state_names
+from .._frames.out import settled, state_names
+from .._frames.words import Moments, plain_times
 from .._inference.numerics.circles import Circle, sensor_circle
 from .._inference.numerics.gridded import density_on_plane, marginal_densities
 from .._inference.numerics.regions import highest_regions, modes_within

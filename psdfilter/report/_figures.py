@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtri
 
-from .._frames.out import Moments, needed
+from .._frames.out import needed
+from .._frames.words import Moments
 from .._inference.numerics.circles import Circle, are_outside, copies_of, placed
 from ._content import Content, Laws
 from ._regions import (

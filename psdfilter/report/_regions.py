@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .._frames.out import Moments
+from .._frames.words import Moments
 from .._inference.numerics.circles import Circle, pieces_of, placed
 
 if TYPE_CHECKING:

@@ -257,6 +257,15 @@ def test_bounds_that_would_do_nothing_are_refused(words, code, message, place):
     assert message in " ".join(done.output.replace("│", " ").split())
 
 
+@pytest.mark.parametrize("command", ["filter", "fit"])
+def test_irregular_times_are_refused_with_their_line(command, place):
+    (place / "late.csv").write_text("t,y\n0,1\n1,2\n2.5,1\n3.5,1\n")
+    words = ("late.csv", "-m", "model.py:build", "-c", "y", "-t", "t")
+    out = run(command, *words, code=3).output
+    assert 'late.csv:4:1: column "t": the times have no step' in out
+    assert "2.5 comes 1.5 after 1.0, and the least distance is 1; mend the times, leave out" in out
+
+
 @pytest.mark.long
 def test_failures_of_the_filter_are_named(place):
     (place / "certain.py").write_text(
@@ -497,4 +506,7 @@ def test_inputs_that_cannot_serve_are_refused(place, driven):
     assert "inputs of the future" in out.output
     Path("driven.csv").write_text("y,u\n0.3,0.1\n0.2,\n")
     out = run("filter", *words, "-c", "y", "-i", "u", code=3)
-    assert "driven.csv: row 2 has no number in the column of inputs 'u'" in out.output
+    assert 'driven.csv:3:5: column "u": no number: observations may be' in out.output
+    Path("driven.csv").write_text("y,u\n0.3,0.1\n0.2,1\n")
+    out = run("filter", *words, "-c", "y", code=3)
+    assert "driven.csv: inputs must be given: " in out.output

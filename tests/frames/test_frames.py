@@ -175,6 +175,10 @@ def test_time_zones_come_back(model):
             lambda: pandas.DataFrame({"d": DAYS, "level": YS}),
             r"column 'd' of ys holds dates.*set_index\('d'\)",
         ),
+        (
+            lambda: pandas.Series([1.0, 1.0, 1.0], index=[20240130, 20240131, 20240201]),
+            r"got dates written as numbers, 20240130 first: pandas.to_datetime\(.*%Y%m%d",
+        ),
         (lambda: pandas.Series(DAYS), "ys holds dates: they belong into its index"),
         (lambda: pandas.Series([1 + 2j, 1.0]), "ys must hold real numbers, got complex128"),
         (lambda: pandas.Series([1 + 2j, 1.0], dtype=object), "ys must hold real numbers"),
