@@ -167,7 +167,7 @@ class AbstractResult(ABC):
         return self.laws.draws(as_key("key", key), as_count("num", num))
 
     def to_pandas(
-        self, quantiles: Sequence[float] = LEVELS, *, names: Sequence[str] | None = None
+        self, quantiles: float | Sequence[float] = LEVELS, *, names: Sequence[str] | None = None
     ) -> "pandas.DataFrame":
         """A pandas DataFrame with one row for each time.
 
@@ -176,29 +176,29 @@ class AbstractResult(ABC):
         number of transitions otherwise.
 
         Args:
-            quantiles: which; `()` for results that kept summaries only.
+            quantiles: one or several; `()` for results that kept summaries only.
             names: of the coordinates, instead of x0, x1, ...
         """
         return to_pandas(self._columns(quantiles, names), np.asarray(self.times), self.labels)
 
     def to_polars(
-        self, quantiles: Sequence[float] = LEVELS, *, names: Sequence[str] | None = None
+        self, quantiles: float | Sequence[float] = LEVELS, *, names: Sequence[str] | None = None
     ) -> "polars.DataFrame":
         """A polars DataFrame, with the columns of `to_pandas`; times are in the first."""
         return to_polars(self._columns(quantiles, names), np.asarray(self.times), self.labels)
 
     def _columns(
-        self, quantiles: Sequence[float], names: Sequence[str] | None
+        self, quantiles: float | Sequence[float], names: Sequence[str] | None
     ) -> dict[str, np.ndarray]:
-        mean, num = np.asarray(self.mean), len(quantiles)
-        ends = np.asarray(self.quantile(list(quantiles))) if num else np.empty((0, *mean.shape))
+        mean, quantiles = np.asarray(self.mean), _levels_of(quantiles)
+        ends = np.asarray(self.quantile(quantiles)) if quantiles else np.empty((0, *mean.shape))
         summary = mean, _deviations(np.asarray(self.covariance)), ends
         called = state_names(self.given_names if names is None else names, mean.shape[1])
         return columns_of(summary, quantiles, called, self.row_facts)
 
     def to_xarray(
         self,
-        quantiles: Sequence[float] = LEVELS,
+        quantiles: float | Sequence[float] = LEVELS,
         *,
         names: Sequence[str] | None = None,
         grid: int | None = None,
@@ -210,7 +210,7 @@ class AbstractResult(ABC):
         each row is a variable, what is known of all of them an attribute.
 
         Args:
-            quantiles: which; `()` for results that kept summaries only.
+            quantiles: one or several; `()` for results that kept summaries only.
             names: of the coordinates, instead of 0, 1, ...
             grid: number of points for `density`, the density of each coordinate by itself at
                 `point`, (time, state, point); by default there is none.
@@ -226,10 +226,10 @@ class AbstractResult(ABC):
         }
         times, zone = time_coordinates(np.asarray(self.times), self.labels)
         coordinates: dict[str, object] = {**times, "state": numbers, "other_state": numbers}
-        if len(quantiles):
-            values = np.asarray(self.quantile(list(quantiles)))
+        if levels := _levels_of(quantiles):
+            values = np.asarray(self.quantile(levels))
             fields["quantiles"] = (("quantile", "time", "state"), values)
-            coordinates["quantile"] = list(quantiles)
+            coordinates["quantile"] = levels
         fields |= {name: ("time", values) for name, values in self.row_facts.items()}
         if grid is not None:
             count = as_count("grid", grid, least=2)
@@ -291,6 +291,17 @@ class AbstractGiven(AbstractResult):
     def laws(self) -> AbstractLaws:
         """The laws, in the form of the engine."""
         return self.given
+
+
+def _levels_of(quantiles: float | Sequence[float]) -> list[float]:
+    """One level is a list of one."""
+    try:
+        levels = np.asarray(quantiles, dtype=float)
+    except (TypeError, ValueError):
+        levels = None
+    if levels is None or levels.ndim > 1:
+        raise ValueError(f"quantiles must be a level or a list of levels, got {quantiles!r}")
+    return np.atleast_1d(levels).tolist()
 
 
 def _words(name: str) -> str:

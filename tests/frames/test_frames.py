@@ -97,6 +97,16 @@ def test_laws_of_y_on_a_grid_have_densities_too():
     np.testing.assert_allclose(data["density"].sum("point") * width, 1.0, atol=3e-3)
 
 
+def test_one_quantile_need_not_be_a_list(model):
+    post = psd.run_filter(model, YS)
+    one, several = post.to_pandas(0.5), post.to_pandas([0.5])
+    pandas.testing.assert_frame_equal(one, several)
+    assert post.to_polars(quantiles=0.5).columns[3] == "x0_q0.5"
+    assert post.to_xarray(0.5)["quantiles"].shape == (1, 6, 1)
+    with pytest.raises(ValueError, match=r"quantiles must be a level or a list of levels, got 'x'"):
+        post.to_pandas("x")
+
+
 def test_without_frames_rows_are_called_by_their_steps(model):
     post = psd.run_filter(model, YS)
     assert post.labels is None
