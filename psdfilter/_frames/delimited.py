@@ -56,6 +56,22 @@ class Wanted:
 
 def parse_delimited(raw: bytes, path: str, wanted: Wanted) -> Table:
     """The table in the bytes of a text file."""
+    cells = cells_of(raw, path, wanted)
+    chosen = pick(cells.names, wanted, path)
+    table = np.column_stack([cells.numbers(name) for name in chosen])
+    if wanted.time is None:
+        return Table(table, Labels(columns=tuple(chosen)), cells.refused)
+    at, zone = cells.times(wanted.time)
+    try:
+        order = checked_order(at, wanted.sort, cells.where.named)
+    except CellError as error:
+        raise cells.refused(error.row, wanted.time, str(error)) from None
+    labels = Labels(at[order], wanted.time, zone, tuple(chosen))
+    return Table(table[order], labels, lambda row, *rest: cells.refused(int(order[row]), *rest))
+
+
+def cells_of(raw: bytes, path: str, wanted: Wanted) -> "Cells":
+    """The cells in the bytes of a text file with at least one row of data."""
     text = _decoded(raw, path, wanted.encoding)
     if not text.strip():
         raise DataError(path, "the file is empty")
@@ -63,30 +79,57 @@ def parse_delimited(raw: bytes, path: str, wanted: Wanted) -> Table:
     names, columns, lines = _Reader(text, path, mark, wanted).read()
     if not lines.size:
         raise DataError(path, "the file has a header and no rows of data", line=1)
-    where = _Where(text, path, mark, lines)
-    chosen = pick(names, wanted, path)
-    values = []
-    for name in chosen:
-        place = names.index(name)
+    return Cells(names, columns, _Where(text, path, mark, lines), wanted)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A text file, column by column.
+
+    Attributes:
+        names: of the columns.
+        columns: their cells.
+        where: they are in the file.
+        wanted: how they are written.
+    """
+
+    names: list[str]
+    columns: list[tuple[str, ...]]
+    where: "_Where"
+    wanted: Wanted
+
+    def numbers(self, name: str) -> np.ndarray:
+        """A column of numbers, NaN where they are missing."""
         try:
-            values.append(numbers(columns[place], wanted.decimal))
+            return numbers(self.columns[self.names.index(name)], self.wanted.decimal)
         except CellError as error:
-            raise where.error(error, place, f"column {quoted(name)}: ") from None
-    table = np.column_stack(values)
+            raise self.refused(error.row, name, str(error)) from None
 
-    def refused(row: int, name: str, message: str) -> DataError:
-        return where.error(CellError(row, message), names.index(name), f"column {quoted(name)}: ")
+    def times(self, name: str) -> tuple[np.ndarray, str | None]:
+        """A column of times, and their zone."""
+        cells, wanted = self.columns[self.names.index(name)], self.wanted
+        try:
+            return times(cells, wanted.time_format, wanted.decimal)
+        except CellError as error:
+            raise self.refused(error.row, name, str(error)) from None
 
-    if wanted.time is None:
-        return Table(table, Labels(columns=tuple(chosen)), refused)
-    place = names.index(wanted.time)
-    try:
-        at, zone = times(columns[place], wanted.time_format, wanted.decimal)
-        order = checked_order(at, wanted.sort, where.named)
-    except CellError as error:
-        raise where.error(error, place, f"column {quoted(wanted.time)}: ") from None
-    labels = Labels(at[order], wanted.time, zone, tuple(chosen))
-    return Table(table[order], labels, lambda row, *rest: refused(int(order[row]), *rest))
+    def words(self, name: str) -> np.ndarray:
+        """A column of names; those that are all written as whole numbers are numbers."""
+        cells = [cell.strip() for cell in self.columns[self.names.index(name)]]
+        for row, cell in enumerate(cells):
+            if is_missing(cell):
+                raise self.refused(row, name, "the name is missing: fill it in, or remove the row")
+        # 007 is a name: as a number it would be that of another series.
+        are_numbers = all(cell.isdecimal() and str(int(cell)) == cell for cell in cells)
+        try:
+            return np.asarray([int(cell) for cell in cells] if are_numbers else cells)
+        except OverflowError:
+            return np.asarray(cells)
+
+    def refused(self, row: int, name: str, message: str) -> DataError:
+        """An error about a cell."""
+        place = self.names.index(name)
+        return self.where.error(CellError(row, message), place, f"column {quoted(name)}: ")
 
 
 def checked_order(at: np.ndarray, sort: bool, named: object) -> np.ndarray:

@@ -140,6 +140,12 @@ def number(name: str, text: str) -> float:
     return value
 
 
+def check_tol(tol: float) -> None:
+    """A total variation error."""
+    if not 0 < tol < 2:
+        raise typer.BadParameter(f"must lie in (0, 2), got {tol}", param_hint="--tol")
+
+
 def request_of(options: Options) -> "Request":
     """The options that all commands share, as a `Request`."""
     decimal = choice("--decimal", options["decimal"], (".", ","))
@@ -147,8 +153,8 @@ def request_of(options: Options) -> "Request":
     if mark is not None and len(mark.encode().decode("unicode_escape")) != 1:
         raise typer.BadParameter(f"must be one character, got {mark!r}", param_hint="--delimiter")
     tol = options["tol"]
-    if tol is not None and not 0 < tol < 2:
-        raise typer.BadParameter(f"must lie in (0, 2), got {tol}", param_hint="--tol")
+    if tol is not None:
+        check_tol(tol)
     values = pairs("--set", options["set_"])
     columns, driving = tuple(options["column"] or ()), tuple(options["inputs"] or ())
     if driving and not columns:

@@ -3,19 +3,16 @@
 Nothing heavy is imported before it is needed.
 """
 
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ._options import Options
+from ._errors import exits
+from ._options import Options, check_place, check_tol, choice
 
 if TYPE_CHECKING:
-    from .._inference.model import AbstractModel
-
-_MODULE = "psdfilter_model_"
+    from ..fleet._sources import AbstractSource
 
 
 def fleet(
@@ -47,24 +44,32 @@ def fleet(
 
     psdfilter fleet model.py:ssm data.parquet --out store.zarr
     """
-    import jax
-
-    jax.config.update("jax_enable_x64", True)
+    _ = choice("--what", what, ("filter", "smooth", "forecast"))
+    check_tol(tol)
+    if (what == "forecast") != (steps is not None):
+        raise typer.BadParameter(
+            f"belongs to --what forecast, and to it alone, got --what {what}", param_hint="--steps"
+        )
+    for level in quantile or ():
+        if not 0 < level < 1:
+            raise typer.BadParameter(f"must lie in (0, 1), got {level}", param_hint="--quantile")
+    check_place(out, is_file=False)
+    if not resume and out.is_dir() and any(out.iterdir()):
+        raise typer.BadParameter(
+            f"{out} exists: pass --resume to go on with it, or another place", param_hint="--out"
+        )
     columns: dict[str, str | list[str]] = {"series": series}
     columns |= {} if time is None else {"time": time}
     columns |= {} if column is None else {"values": column}
     options: Options = {"what": what, "steps": steps, "quantiles": quantile or ()}
-    options |= {"columns": columns, "progress": False if quiet else None}
-    try:
-        print(_run((model, tol, engine), data, (out, resume, scheduler), options))
-    except (ValueError, OSError, ImportError) as error:
-        _ = sys.stderr.write(f"error: {error}\n")
-        raise typer.Exit(5) from None
+    options |= {"progress": False if quiet else None}
+    with exits(model, data):
+        print(_run((model, tol, engine), (data, columns), (out, resume, scheduler), options))
 
 
 def _run(
     model: tuple[str, float, str],
-    data: str,
+    data: tuple[str, dict[str, str | list[str]]],
     place: tuple[Path, bool, str | None],
     options: Options,
 ) -> str:
@@ -73,54 +78,39 @@ def _run(
 
     from psdfilter.fleet import run_fleet
 
-    learned = learned_model(*model)
+    from .._settings import enable_x64
+    from ._model import find_model
+
+    enable_x64()
+    source = _source(*data)
+    text, tol, engine = model
+    learned = find_model(text).learn({}, tol, engine)
     out, resume, address = place
-    client = None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the summary says it
         if address is None:
-            return run_fleet(learned, data, None, out, resume, **options).attrs["summary"]
+            return run_fleet(learned, source, None, out, resume, **options).attrs["summary"]
         from distributed import Client
 
         with Client(address, timeout="10s") as client:
             print(f"dashboard: {client.dashboard_link}")
-            return run_fleet(learned, data, client, out, resume, **options).attrs["summary"]
+            return run_fleet(learned, source, client, out, resume, **options).attrs["summary"]
 
 
-def learned_model(text: str, tol: float, engine: str) -> "AbstractModel":
-    """What `path.py:name` or a saved file stands for, learned."""
-    from psdfilter._inference.learn import learn
-    from psdfilter._inference.model import AbstractModel
-    from psdfilter._statespace.model import StateSpaceModel
-    from psdfilter.io import load
+def _source(path: str, columns: dict[str, str | list[str]]) -> "AbstractSource":
+    """The series of a file."""
+    from psdfilter.fleet._sources import as_source
 
-    path, colon, name = text.rpartition(":")
-    found = getattr(_imported(Path(path)), name, None) if colon else load(text)
-    if callable(found) and not isinstance(found, AbstractModel | StateSpaceModel):
-        found = found()
-    if isinstance(found, AbstractModel):
-        return found
-    if isinstance(found, StateSpaceModel):
-        return learn(found, tol, engine=engine)
-    raise ValueError(
-        f"MODEL = {text} must be a StateSpaceModel, a learned model or a function that returns one "
-        f"without arguments, got {type(found).__name__}"
-    )
+    from .._frames.errors import DataError
 
-
-def _imported(path: Path) -> ModuleType:
-    """A user's file as a module, whose functions go to workers by value."""
-    from importlib.util import module_from_spec, spec_from_file_location
-
-    if not path.is_file():
-        raise ValueError(f"MODEL: there is no file {path}")
-    spec = spec_from_file_location(f"{_MODULE}{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    if not Path(path).exists():
+        raise DataError(path, "there is no such file")
+    try:
+        return as_source(path, columns=columns)
+    except DataError:
+        raise
+    except (ValueError, TypeError, OSError) as error:
+        raise DataError(path, str(error)) from None
 
 
 if __name__ == "__main__":

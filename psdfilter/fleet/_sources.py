@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from jaxtyping import ArrayLike
 
+from .._frames.delimited import Wanted, cells_of
+from .._frames.errors import DataError, quoted
 from .._frames.table import Frame, Times
 from .._inference.series import are_several
 from .._statespace.functions import Inputs
@@ -84,7 +86,7 @@ class Columns(NamedTuple):
         if missing or not values:
             raise ValueError(
                 f"series is a table with the columns {list(names)}, which lacks {missing}: say "
-                'columns={"series": ..., "time": ..., "values": [...]}'
+                'columns={"series": ..., "time": ..., "values": [...]} (--series, --time, --column)'
             )
         return Columns(series, time, values, inputs)
 
@@ -102,9 +104,8 @@ def _several(names: str | Sequence[str]) -> tuple[str, ...]:
 class Table(AbstractSource):
     """A long table, one row for each observation, in memory; sorted by series and time."""
 
-    def __init__(self, frame: Frame, columns: Columns):
-        """From any data frame whose columns have `to_numpy`."""
-        arrays = {name: _column(frame, name) for name in columns.all}
+    def __init__(self, arrays: Mapping[str, np.ndarray], columns: Columns):
+        """From one array for each column."""
         self.labels, self.lengths, groups = grouped(arrays, columns)
         self._raws = groups
 
@@ -142,10 +143,6 @@ def grouped(
         for n, end in zip(lengths, ends, strict=True)
     ]
     return as_labels(labels), lengths, raws
-
-
-def _column(frame: Frame, name: str) -> np.ndarray:
-    return np.asarray(frame[name].to_numpy())
 
 
 def _whole(times: np.ndarray) -> np.ndarray:
@@ -254,7 +251,8 @@ def as_source(
     if isinstance(series, str | Path):
         return _stored(str(series), columns)
     if hasattr(series, "columns") and hasattr(series, "__getitem__"):
-        return Table(series, Columns.of(columns, list(series.columns)))
+        chosen = Columns.of(columns, list(series.columns))
+        return Table({name: np.asarray(series[name].to_numpy()) for name in chosen.all}, chosen)
     if type(series).__module__.startswith("zarr."):
         return Zarred(series, _place_of(series))
     if isinstance(series, list | tuple):
@@ -292,10 +290,22 @@ def _stored(path: str, columns: Named | None) -> AbstractSource:
 
         return Zarred(zarr.open_array(path, mode="r"), path)
     if path.endswith(".csv"):
-        import pandas
-
-        return as_source(pandas.read_csv(path), columns=columns)
+        return _from_text(path, columns)
     return Parquet(path, columns)
+
+
+def _from_text(path: str, columns: Named | None) -> AbstractSource:
+    """CSV in long form; what is wrong in it is said with line and column."""
+    cells = cells_of(Path(path).read_bytes(), path, Wanted(header=True))
+    chosen = Columns.of(columns, cells.names)
+    if twice := [name for name in chosen.all if cells.names.count(name) > 1]:
+        raise DataError(path, f"there are several columns {quoted(twice[0])}", line=1)
+    assert chosen.values is not None
+    arrays = {name: cells.numbers(name) for name in (*chosen.values, *chosen.inputs)}
+    arrays[chosen.series] = cells.words(chosen.series)
+    if chosen.time is not None:
+        arrays[chosen.time] = cells.times(chosen.time)[0]
+    return Table(arrays, chosen)
 
 
 def _place_of(array: object) -> str | None:

@@ -232,7 +232,8 @@ def clear_errors(path: str) -> Iterator[None]:
         raise OSError(
             error.errno,
             f"out = {path} cannot be written ({reason}). Blocks that were written before are "
-            "whole; make room, or choose a place that can be written, and go on with resume=True",
+            "whole; make room, or choose a place that can be written, and go on with resume=True "
+            "(--resume)",
         ) from error
 
 

@@ -257,6 +257,49 @@ def test_bounds_that_would_do_nothing_are_refused(words, code, message, place):
     assert message in " ".join(done.output.replace("│", " ").split())
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["oops.csv"], 3, 'oops.csv:3:3: column "y": "oops" is no number'),
+        (["names.csv"], 3, 'names.csv:3:1: column "series": the name is missing'),
+        (["nothing.csv"], 3, "nothing.csv: there is no such file"),
+        (["data.csv"], 3, "which lacks ['series']"),
+        (["long.csv", "--time", "date"], 3, "which lacks ['date']"),
+        (["long.csv", "--what", "fit"], 2, "filter or smooth or forecast"),
+        (["long.csv", "--what", "forecast"], 2, "belongs to --what forecast"),
+        (["long.csv", "-q", "1.5"], 2, "must lie in (0, 1)"),
+        (["long.csv", "--tol", "5"], 2, "must lie in (0, 2)"),
+        (["long.csv", "--out", "full"], 2, "full exists: pass --resume to go on"),
+        (["long.csv", "--out", "data.csv"], 2, "is a file"),
+    ],
+)
+def test_what_is_wrong_with_a_fleet_is_said(words, code, message, place):
+    pytest.importorskip("zarr")
+    (place / "long.csv").write_text("series,y\na,1\nb,2\n")
+    (place / "oops.csv").write_text("series,y\na,1\nb,oops\n")
+    (place / "names.csv").write_text("series,y\na,1\n,2\n")
+    (place / "full").mkdir()
+    (place / "full" / "mine.txt").write_text("stays")
+    done = run(
+        "fleet", "model.py:ssm", *words, *([] if "--out" in words else ["-o", "s"]), code=code
+    )
+    assert message in " ".join(done.output.replace("│", " ").split())
+    assert not (place / "s").exists()
+    assert run("fleet", "model.py:sm", "long.csv", "-o", "s", code=4).output
+
+
+def test_a_fleet_in_csv(place):
+    pytest.importorskip("zarr")
+    (place / "long.csv").write_text("who,t,y\n007,2,1\n7,1,NA\n007,1,0.5\n7,2,3\n")
+    words = ("-o", "s", "--series", "who", "-t", "t", "-c", "y", "--quiet")
+    assert "2 fine" in run("fleet", "model.py:build", "long.csv", *words).output
+    data = xarray.open_zarr("s", chunks=None)
+    assert data["series"].to_numpy().tolist() == ["007", "7"]
+    model = psd.learn(psd.linear_gaussian(0.9, 0.3, 1.0, 0.5, 0.0, 1.0))
+    for ys, mean in zip(([0.5, 1.0], [np.nan, 3.0]), data["mean"][..., 0].to_numpy(), strict=True):
+        np.testing.assert_allclose(mean, psd.run_filter(model, ys).mean[:, 0], rtol=1e-9)
+
+
 @pytest.mark.parametrize("command", ["filter", "fit"])
 def test_irregular_times_are_refused_with_their_line(command, place):
     (place / "late.csv").write_text("t,y\n0,1\n1,2\n2.5,1\n3.5,1\n")

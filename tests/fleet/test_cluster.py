@@ -189,8 +189,9 @@ def test_the_command_on_a_cluster_started_by_hand(tmp_path):
 
 
 def test_a_command_line_that_is_wrong_says_so(tmp_path):
+    (tmp_path / "d.csv").write_text("series,y\na,1\n")
     fleet = [sys.executable, "-m", "psdfilter.cli.fleet", "none.py:ssm", "d.csv", "-o", "s.zarr"]
     env = {**os.environ, "PYTHONPATH": str(Path(psd.__file__).parent.parent)}
     out = subprocess.run(fleet, env=env, cwd=tmp_path, capture_output=True, text=True)
-    assert out.returncode == 5
-    assert "there is no file none.py" in out.stderr
+    assert out.returncode == 4
+    assert "none.py: there is no such file" in out.stderr
