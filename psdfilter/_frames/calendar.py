@@ -57,17 +57,24 @@ def rule_of(values: np.ndarray) -> Rule | None:
     """The rule of increasing numbers, or dates or spans in nanoseconds; None if there is none."""
     if len(values) < 2 or values.dtype.kind not in "iufMm":
         return None
+    found = calendar_rule(values)
+    if found is not None:
+        return found
     gaps = np.diff(_since_first(values))
-    if values.dtype.kind == "M":
-        found = _months_rule(values, gaps) or _weekdays_rule(values, gaps)
-        if found is not None:
-            return found
     smallest = gaps.min()
     counts = gaps / smallest
     whole = np.abs(counts - np.round(counts)) <= (_WHOLE if values.dtype.kind == "f" else 0)
     if not whole.all() or np.median(counts) > _MAX_MEDIAN or counts.max() > _MAX_GAP:
         return None
     return Rule("fixed", smallest if values.dtype.kind == "f" else int(smallest))
+
+
+def calendar_rule(values: np.ndarray) -> Rule | None:
+    """The rule of dates that go by months or weekdays; None for others."""
+    if len(values) < 2 or values.dtype.kind != "M":
+        return None
+    gaps = np.diff(_since_first(values))
+    return _months_rule(values, gaps) or _weekdays_rule(values, gaps)
 
 
 def compact_form(values: np.ndarray) -> str | None:

@@ -5,8 +5,11 @@ from functools import cached_property
 
 import numpy as np
 
-from .calendar import Rule, compact_form, first_irregular, rule_of
+from .calendar import Rule, calendar_rule, compact_form, first_irregular, rule_of
 from .words import plain_times, shown_span
+
+# The shortest days of a time zone; clocks need not be looked up for what comes more often.
+_SHORT_DAY = np.timedelta64(23, "h")
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +54,11 @@ class Labels:
         """The rule of the index, and the times that it is one of: in UTC, or on the wall."""
         if self.values is None:
             return None
+        if self.zone is not None and np.diff(self.values).min(initial=_SHORT_DAY) >= _SHORT_DAY:
+            # Weekdays and months are those of the place: Monday in Tokyo begins on UTC's Sunday.
+            rule = calendar_rule(self.local)
+            if rule is not None:
+                return rule, self.local
         for values in (self.values, self.local) if self.zone else (self.values,):
             rule = rule_of(values)
             if rule is not None:

@@ -76,10 +76,9 @@ def _run(
     """The summary."""
     import warnings
 
+    from psdfilter._settings import enable_x64
+    from psdfilter.cli._model import find_model
     from psdfilter.fleet import run_fleet
-
-    from .._settings import enable_x64
-    from ._model import find_model
 
     enable_x64()
     source = _source(*data)
@@ -99,9 +98,8 @@ def _run(
 
 def _source(path: str, columns: dict[str, str | list[str]]) -> "AbstractSource":
     """The series of a file."""
+    from psdfilter._frames.errors import DataError
     from psdfilter.fleet._sources import as_source
-
-    from .._frames.errors import DataError
 
     if not Path(path).exists():
         raise DataError(path, "there is no such file")

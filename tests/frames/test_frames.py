@@ -243,6 +243,15 @@ def test_a_weekday_that_is_left_out_is_a_gap_with_and_without_a_weekend(start, m
     assert post.times[-1] == len(days) + 1
 
 
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York", "UTC", None])
+def test_weekdays_are_those_of_the_place(zone, model):
+    days = pandas.bdate_range("2024-03-01", periods=9, tz=zone)
+    post = psd.run_filter(model, pandas.Series(np.zeros(9), index=days))
+    np.testing.assert_array_equal(post.times, np.arange(1, 10))
+    ahead = psd.forecast(model, post, 3).to_pandas()
+    assert list(ahead.index) == list(pandas.bdate_range("2024-03-14", periods=3, tz=zone))
+
+
 SPANS = pandas.to_timedelta([0, 1, 8], unit="D")
 DATES = [datetime.date(2024, 1, 5), datetime.date(2024, 1, 6), datetime.date(2024, 1, 13)]
 
