@@ -54,7 +54,7 @@ class Labels:
         """The rule of the index, and the times that it is one of: in UTC, or on the wall."""
         if self.values is None:
             return None
-        if self.zone is not None and np.diff(self.values).min(initial=_SHORT_DAY) >= _SHORT_DAY:
+        if self.zone is not None and np.all(np.diff(self.values) >= _SHORT_DAY):
             # Weekdays and months are those of the place: Monday in Tokyo begins on UTC's Sunday.
             rule = calendar_rule(self.local)
             if rule is not None:
