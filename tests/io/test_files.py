@@ -134,7 +134,7 @@ def test_other_objects_are_refused(obj, tmp_path):
 
 def test_folders_are_no_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match="path must name a file, got the folder '.'"):
+    with pytest.raises(ValueError, match=r"path must name a file, got the folder '\.'"):
         psd.save(".", psd.Box(0.0, 1.0))
 
 
