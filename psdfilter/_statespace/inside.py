@@ -120,7 +120,7 @@ def inside(ssm: StateSpaceModel, far: bool = False) -> StateSpaceModel:
         return ssm
     box = _mapped(coordinates, chosen)
     if coordinates.is_identity:
-        return eqx.tree_at(lambda s: s.state_box, ssm, box)
+        return eqx.tree_at(lambda s: (s.state_box, s.reach_box), ssm, (box, None))
     axis_fn, sampler = ssm.log_transition_axis, ssm.sample_observation
     return StateSpaceModel(
         log_prior=PriorInside(ssm.log_prior, coordinates),
@@ -132,6 +132,7 @@ def inside(ssm: StateSpaceModel, far: bool = False) -> StateSpaceModel:
         sample_observation=None if sampler is None else SamplerInside(sampler, coordinates),
         marginalizes_missing=ssm.marginalizes_missing,
         boxed=ssm.boxed,
+        reach_box=Box(*_reach(coordinates)),
         counts=ssm.counts,
         seen_axis=ssm.seen_axis,
     )

@@ -98,7 +98,8 @@ class StateSpaceModel(PlainModule):
         varying: the matrices of a linear-Gaussian model that change from step to step.
         step: the longest time of one transition; longer ones are composed of several.
         seen_axis: coordinates without walls of a scalar y that is confined.
-        reach_box: if not `boxed`, a box beyond which there is nothing, tails included.
+        reach_box: if not `boxed`, where the tails of simulated states end; in coordinates without
+            walls, as engines see them, how far these go.
         regimes: models between which a hidden Markov chain switches (`switching`); the functions
             above then cannot be called.
     """

@@ -12,12 +12,12 @@ from ..._density.psd import AbstractDensity
 from ..._statespace.functions import requires
 from ..._statespace.model import Inputs, StateSpaceModel, log_observation_grid, observation_box
 from ..laws import OUTER_MASS, AbstractLaws
-from ..model import AbstractFrozen
+from ..model import AbstractFrozen, Settled
 from ..numerics.observed import AbstractObservedLaws, GridLaws, observation_grid
 from ..numerics.seen import laws_of_y
 from ..series import Series
 from ..trace import Ahead, Moved, Observation, Seen, Smoothing, Trace, held_to
-from . import recent
+from . import recent, walls
 from .base import AbstractAdaptive, refuse_tracing
 from .density import LineDensity, Sink, log_ratio
 from .drawing import generator
@@ -116,9 +116,13 @@ class AdaptiveModel(AbstractAdaptive):
         return known_values(self.ssm)
 
     @property
+    def _target(self) -> float:
+        """What one step may err by at first."""
+        return self.plan.tol / self.plan.share
+
+    @property
     def _kit(self) -> Kit:
-        plan = self.plan
-        return Kit(self.ssm, self._values, known_frame(self.ssm), plan, plan.tol / plan.share)
+        return Kit(self.ssm, self._values, known_frame(self.ssm), self.plan, self._target)
 
     def start(self) -> Recent:
         """The prior."""
@@ -160,12 +164,38 @@ class AdaptiveModel(AbstractAdaptive):
         """The law as a density."""
         return LineDensity.of(self.ssm, law.law)
 
+    def settle(self, series: Series, keep: bool) -> Settled:
+        """The filter of a series, within walls that hold it if nobody gave any."""
+        if self.sized(series) is not self:
+            return super().settle(series, keep)
+        model, out = self, self._filter(series)
+        for _ in range(walls.TIMES):
+            found = walls.beyond(model._values, model.ssm, out.every_law(), self._target)
+            if found is None:
+                return Settled(model, series, model._trace(series, out, keep))
+            model = walls.widened(model, lambda m: m.ssm.state_box, found.box)
+            out = model._filter(series)
+        return Settled(model, series, model._trace(series, model._confined(out), keep))
+
     def run(self, series: Series, keep: bool) -> Trace:
-        """The filter of a series."""
+        """The filter of a series, within the walls of this model."""
+        return self._trace(series, self._confined(self._filter(series)), keep)
+
+    def _filter(self, series: Series) -> AdaptiveTrace:
+        steps = np.asarray(series.steps), np.asarray(series.hops)
+        return run(self.ssm, self.plan, np.asarray(series.ys), *steps, series.rows)
+
+    def _confined(self, out: AdaptiveTrace) -> AdaptiveTrace:
+        """With what is beyond walls that nobody gave as errors, of all rows that follow too."""
+        found = walls.beyond(self._values, self.ssm, out.laws, self._target)
+        if found is None:
+            return out
+        errors = np.minimum(out.errors + 2 * np.maximum.accumulate(found.shares), 2.0)
+        codes = np.asarray(held_to(jnp.asarray(out.codes), jnp.asarray(errors), self.tol))
+        return out._replace(errors=errors, codes=codes)
+
+    def _trace(self, series: Series, out: AdaptiveTrace, keep: bool) -> Trace:
         ys = np.asarray(series.ys)
-        out = run(
-            self.ssm, self.plan, ys, np.asarray(series.steps), np.asarray(series.hops), series.rows
-        )
         seen = np.isfinite(out.log_masses) & ~np.isnan(ys).all(axis=1) & np.isfinite(ys).any(axis=1)
         # The mass lost on the way to an observation is part of log Z.
         put = jax.device_put  # `jnp.asarray` is compiled for every length
@@ -201,8 +231,20 @@ class AdaptiveModel(AbstractAdaptive):
         return self._laws(tuple(laws))
 
     def _advanced(self, law: Law, times: list[tuple[int, Inputs]]) -> list[Law]:
-        target = self.plan.tol / self.plan.share
-        return forecast(self._values, known_frame(self.ssm), law, times, target)
+        ssm, target = self.ssm, self._target
+        laws = forecast(self._values, known_frame(ssm), law, times, target)
+        found = walls.beyond(self._values, ssm, laws, target)
+        for _ in range(walls.TIMES):
+            if found is None:
+                return laws
+            ssm = walls.widened(ssm, lambda s: s.state_box, found.box)
+            laws = forecast(self._values, known_frame(ssm), law, times, target)
+            found = walls.beyond(self._values, ssm, laws, target)
+        if found is None:
+            return laws
+        shares = np.maximum.accumulate(found.shares)
+        pairs = zip(laws, shares, strict=True)
+        return [one._replace(error=one.error + 2 * share) for one, share in pairs]
 
     def smooth(self, series: Series, trace: Trace, lag: int | None, keep: bool) -> Smoothing:
         """On the nodes of the filter; with a lag, on a fixed plan."""
@@ -210,7 +252,7 @@ class AdaptiveModel(AbstractAdaptive):
             fixed = self.fixed()
             return fixed.smooth(series, fixed.run(series, keep), lag, keep)
         kept: AdaptiveTrace = trace.laws
-        out = smooth(self._values, kept, self.plan.tol, self.plan.tol / self.plan.share)
+        out = smooth(self._values, kept, self.plan.tol, self._target)
         laws = LineLaws(self.ssm, out.laws, kept.laws, out.sinks)
         put = jax.device_put
         moments = put(out.mean), put(out.covariance)
@@ -237,12 +279,15 @@ class AdaptiveModel(AbstractAdaptive):
 
     def frozen_on(self, parts: Sequence[Series]) -> FrozenWindows:
         """The windows of filters of these series."""
-        frame, windows = known_frame(self.ssm), []
+        model, windows = self, []
         for part in parts:
-            kept: AdaptiveTrace = self.run(part, True).laws
+            model = model.settle(part, True).model
+        assert isinstance(model, AdaptiveModel)
+        frame = known_frame(model.ssm)
+        for part in parts:
+            kept: AdaptiveTrace = model.run(part, True).laws
             moves = np.asarray(part.hops) > 0
-            target = self.plan.tol / self.plan.share
-            run = Run(self._values, frame, kept.start, kept.laws, moves, target)
+            run = Run(self._values, frame, kept.start, kept.laws, moves, self._target)
             windows.append(windows_of(run))
         return FrozenWindows.of(windows, frame)
 

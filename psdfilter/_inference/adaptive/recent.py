@@ -11,11 +11,12 @@ import jax
 import numpy as np
 
 from ... import _results
-from . import robust
+from . import robust, walls
 from .backtrack import DEPTH
 from .hosted import Outcome, Series, Step
 from .passes import Kit, Pace, Past, go_on
 from .plan import FINER
+from .reach import frame_of
 from .state import Law
 
 
@@ -176,6 +177,21 @@ def _change(kit: Kit, recent: Recent, rows: Kept, mended: float) -> Change:
 
 
 def _one_more(kit: Kit, kept: Kept, step: Step, scans: bool) -> Kept:
+    """One more row, within walls that hold it if nobody gave any."""
+    held = walls.holding(kit.ssm, [kept.start, *(one.law for one in kept.outcomes)])
+    kit = kit if held is kit.ssm else kit._replace(ssm=held, frame=frame_of(held))
+    rows = _row_more(kit, kept, step, scans)
+    for _ in range(walls.TIMES):
+        found = walls.beyond(kit.values, kit.ssm, (rows.law,), kit.target)
+        if found is None:
+            return rows
+        ssm = walls.widened(kit.ssm, lambda s: s.state_box, found.box)
+        kit = kit._replace(ssm=ssm, frame=frame_of(ssm))
+        rows = _row_more(kit, kept, step, scans)
+    return rows
+
+
+def _row_more(kit: Kit, kept: Kept, step: Step, scans: bool) -> Kept:
     """One more row; all of them anew with smaller errors if it is the first to miss tol."""
     steps = (*kept.steps, step)
     rows = _passed(kit, Series.after(kept.steps, step, scans), kept)._replace(steps=steps)

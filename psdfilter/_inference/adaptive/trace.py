@@ -1,6 +1,6 @@
 """What a run leaves behind: arrays of all steps, and the laws that they belong to."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -42,3 +42,12 @@ class AdaptiveTrace(NamedTuple):
     rows: Inputs
     start: Law
     laws: Sequence[Law]
+
+    def every_law(self) -> Iterator[Law]:
+        """The prior, and those of all times, between two rows too."""
+        yield self.start
+        for law in self.laws:
+            here: Law | None = law
+            while here is not None:
+                yield here
+                here = here.before

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..._statespace.functions import Row
 from ..laws import AbstractLaws
+from ..model import AbstractModel
 from ..series import Series
 from ..trace import Trace, held_to
 
@@ -30,11 +31,12 @@ _LEAP = 16
 
 
 class Ran(NamedTuple):
-    """A series on transitions of some length, the laws that came, and how many times shorter."""
+    """A series on transitions of some length, what came, and how many times shorter."""
 
     series: Series
     trace: Trace
     laws: AbstractLaws
+    model: AbstractModel
     parts: int
 
 
@@ -50,7 +52,9 @@ def divided(series: Series, parts: int) -> Series:
     return Series(series.ys, at, jnp.asarray(hops), rows, False, series.partly)
 
 
-def refine(run: Callable[[Series], tuple[Trace, AbstractLaws]], series: Series, tol: float) -> Ran:
+def refine(
+    run: Callable[[Series], tuple[Trace, AbstractLaws, AbstractModel]], series: Series, tol: float
+) -> Ran:
     """The filter on transitions so short that halving them changes less than the tolerance.
 
     Returns:

@@ -158,19 +158,17 @@ class TransformedModel(AbstractModel):
     def settle(self, series: Series, keep: bool) -> Settled:
         """The filter; on shorter transitions, where those are composed and still change it."""
         if self.ssm.step is None or is_traced((series.ys, series.rows)):
-            return super().settle(series, keep)
-        sized = self.inner.sized(series)
+            ran = self.inner.settle(series, keep or self._bends)
+            model = self if ran.model is self.inner else self._with(ran.model)
+            return Settled(model, series, model._reported(series, ran.trace, keep))
 
-        def run(one: Series) -> tuple[Trace, AbstractLaws]:
-            if sized is self.inner:
-                trace = sized.run(one, True)
-            else:
-                trace = self.inner.run_elsewhere(sized, one, True)
-            return trace, sized.filtered(one, trace)
+        def run(one: Series) -> tuple[Trace, AbstractLaws, AbstractModel]:
+            ran = self.inner.settle(one, True)
+            return ran.trace, ran.model.filtered(one, ran.trace), ran.model
 
         done = refine(run, series, self.tol)
         ssm = replace(self.ssm, step=self.ssm.step / done.parts)
-        model = TransformedModel(inner=sized, ssm=ssm, report=sized.report)
+        model = TransformedModel(inner=done.model, ssm=ssm, report=done.model.report)
         return Settled(model, done.series, model._reported(done.series, done.trace, keep))
 
     def filtered(self, series: Series, trace: Trace) -> AbstractLaws:

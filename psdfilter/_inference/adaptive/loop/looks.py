@@ -67,7 +67,9 @@ class Likelihoods(NamedTuple):
         return Likelihoods(gone, gone.copy(), np.zeros((1, num)))
 
 
-def _logs(ssm: StateSpaceModel, x: Array, ys: Array, ts: Array, rows: Inputs) -> Array:
+def log_likelihoods(ssm: StateSpaceModel, x: Array, ys: Array, ts: Array, rows: Inputs) -> Array:
+    """log G of several rows at points (n, d), (t, n)."""
+
     def one(y: Array, t: Array, row: Inputs) -> Array:
         return log_observation_table(ssm, x, y, t, row)
 
@@ -115,7 +117,7 @@ def _line_looks(
     """log G at `_LINE` nodes, and the largest log G and bend from each to the next."""
     # One more point at each end, for second differences.
     place = np.arange(-1.0, LOOKS * _LINE + 1)
-    logs = _logs(ssm, (first + step * place)[:, None], ys, ts, rows)
+    logs = log_likelihoods(ssm, (first + step * place)[:, None], ys, ts, rows)
     logs = jnp.where(jnp.isnan(logs) | jnp.isposinf(logs), -jnp.inf, logs)
     bent = jnp.abs(logs[:, :-2] - 2 * logs[:, 1:-1] + logs[:, 2:])
     zero = jnp.isneginf(logs)
@@ -149,7 +151,7 @@ def plane_likelihoods(
     parts = []
     for k in range(0, len(mesh), _PLANE):
         part = mesh[k : k + _PLANE]
-        out = np.asarray(call_compiled(_logs, ssm, filled(part, _PLANE), *data))
+        out = np.asarray(call_compiled(log_likelihoods, ssm, filled(part, _PLANE), *data))
         parts.append(out[:num, : len(part)])
     logs = no_nan(np.concatenate(parts, axis=1)).reshape(num, *(len(line) for line in fine))
     bent = np.zeros(logs.shape)

@@ -5,7 +5,7 @@ before it the place where the state must have been. The share of a law that come
 which others were left out tells; such a step is made again from laws that were kept deeper down.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol, overload
 
 import numpy as np
@@ -157,6 +157,15 @@ class Chain(NamedTuple):
     def law(self) -> Law:
         """The last one."""
         return self.links[-1].law if self.links else self.start
+
+    def every_law(self) -> Iterator[Law]:
+        """The first, and those of all times, between two rows too."""
+        yield self.start
+        for link in self.links:
+            here: Law | None = link.law
+            while here is not None:
+                yield here
+                here = here.before
 
     def short(self) -> "Chain":
         """Its end, as long as steps may be made again."""

@@ -15,15 +15,17 @@ from ...._statespace.model import (
     observation_box,
 )
 from ...laws import AbstractLaws
+from ...model import Settled
 from ...numerics.observed import AbstractObservedLaws, GridLaws, observation_grid
 from ...numerics.seen import laws_of_y
 from ...series import Series
-from ...trace import Ahead, Moved, Observation, Seen, Smoothing, Trace
+from ...trace import Ahead, Moved, Observation, Seen, Smoothing, Trace, held_to
 from .. import hosted
 from ..base import AbstractAdaptive, refuse_tracing
 from ..drawing import generator
 from ..hosted import Step
 from ..plan import FINER
+from ..walls import TIMES, are_ours, widened
 from . import answers
 from .chain import AbstractLink, Chain, Laws, Link, Row, started
 from .density import PlaneDensity
@@ -33,6 +35,7 @@ from .laws import PlaneLaws
 from .passes import Kit, Past, go_on
 from .smooth import draw_paths, forecast, smoothed
 from .values import PlaneValues
+from .walls import wider, with_box
 
 
 class _Pass(NamedTuple):
@@ -97,10 +100,15 @@ class PlaneModel(AbstractAdaptive):
         )
 
     def _extended(self, chain: Chain, step: Step) -> Chain:
-        """One more row, as in a series."""
-        past, rows = Past(chain), hosted.Series.after((), step, True)
-        while past.at < 1:
-            past = go_on(self._kit, rows, past)
+        """One more row, as in a series, within walls that hold it if nobody gave any."""
+        kit = self._kit
+        past = _one_more(kit, chain, step)
+        for _ in range(TIMES):
+            found = wider(kit.values, (past.chain.law,), self._target)
+            if found is None:
+                break
+            kit = kit._replace(values=with_box(kit.values, found[0]))
+            past = _one_more(kit, chain, step)
         last = past.chain.links[-1]
         plain = Link(last.step, last.law, last.log_mass, last.log_kept, last.code)
         return past.chain._replace(links=(*past.chain.links[:-1], plain)).short()
@@ -123,6 +131,23 @@ class PlaneModel(AbstractAdaptive):
     def density(self, law: Chain) -> PlaneDensity:
         """The law as a density."""
         return PlaneDensity(self.ssm, law.law)
+
+    def settle(self, series: Series, keep: bool) -> Settled:
+        """The filter of a series, within walls that hold it if nobody gave any."""
+        if self.sized(series) is not self or not are_ours(self.ssm):
+            return super().settle(series, keep)
+        model, trace = self, self.run(series, True)
+        found = wider(model._values, trace.laws.every_law(), self._target)
+        for _ in range(TIMES):
+            if found is None:
+                break
+            model = widened(model, lambda m: m.ssm.state_box, found[0])
+            trace = model.run(series, True)
+            found = wider(model._values, trace.laws.every_law(), self._target)
+        if found is not None:
+            errors = jnp.minimum(trace.errors + 2 * np.max(found[1]), 2.0)
+            trace = trace._replace(errors=errors, codes=held_to(trace.codes, errors, self.tol))
+        return Settled(model, series, trace if keep else trace._replace(laws=None))
 
     def run(self, series: Series, keep: bool) -> Trace:
         """The filter of a series; with smaller errors of a step if they add up to more than tol."""
@@ -186,9 +211,7 @@ class PlaneModel(AbstractAdaptive):
         for k, link in enumerate(chain.links):
             first = link.step.t - link.step.hops + 1
             times = [(first + i, series.row(k)) for i in range(link.step.hops)]
-            laws.append(
-                forecast(self._values, before, times, self._target)[-1] if times else before
-            )
+            laws.append(self._advanced(before, times)[-1] if times else before)
             before = link.law
         return PlaneLaws(self.ssm, laws)
 
@@ -216,11 +239,22 @@ class PlaneModel(AbstractAdaptive):
         """Transitions one after the other."""
         at = [int(t) for t in np.asarray(steps)]
         times = [(t, jax.tree.map(lambda a, i=i: a[i], rows)) for i, t in enumerate(at)]
-        laws = forecast(self._values, last.law, times, self._target)
+        laws = self._advanced(last.law, times)
         mean, covariance = _moments(self._values, laws)
         kept = jnp.asarray([law.log_norm for law in laws])
         codes = jnp.asarray([self.code_of(law.code, law) for law in laws])
         return Ahead(mean, covariance, PlaneLaws(self.ssm, laws), kept, codes)
+
+    def _advanced(self, law: Law, times: list[tuple[int, Inputs]]) -> list[Law]:
+        values = self._values
+        laws = forecast(values, law, times, self._target)
+        for _ in range(TIMES):
+            found = wider(values, laws, self._target)
+            if found is None:
+                break
+            values = with_box(values, found[0])
+            laws = forecast(values, law, times, self._target)
+        return laws
 
     def observed(
         self, laws: AbstractLaws, steps: Int[Array, " t"], rows: Inputs
@@ -239,6 +273,13 @@ class PlaneModel(AbstractAdaptive):
             table = log_observation_grid(self.ssm, x, nodes, steps[k], row)
             values.append(jnp.asarray(law.masses) @ jnp.exp(table))
         return GridLaws.of(box, jnp.stack(values))
+
+
+def _one_more(kit: Kit, chain: Chain, step: Step) -> Past:
+    past, rows = Past(chain), hosted.Series.after((), step, True)
+    while past.at < 1:
+        past = go_on(kit, rows, past)
+    return past
 
 
 def _moments(values: PlaneValues, laws: Sequence[Law]) -> tuple[Array, Array]:
