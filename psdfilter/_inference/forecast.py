@@ -22,7 +22,7 @@ from .notices import doubtful_forecast
 from .posterior import Forecast, Posterior
 from .registry import as_model, require
 from .run import ResolutionWarning
-from .series import as_rows
+from .series import as_rows, refuse_beyond_list
 from .times import days_since, is_dates
 from .trace import Ahead, Moments
 
@@ -107,6 +107,7 @@ def forecast(
         require(known, Ability.INPUTS)
     # The posterior's own model: data may have sized the one that was learned.
     own, at = post.model, post.series.steps[-1] + 1 + jnp.arange(num)
+    refuse_beyond_list(known.num_listed, post.series.steps[-1] + num)
     rows = _rows_ahead(post, num, as_rows(bare_inputs(inputs, None), num), times)
     labels = None if post.labels is None else post.labels.ahead(num)
     if num == 0:

@@ -11,6 +11,7 @@ from .._checks import counted
 from .._density.psd import AbstractDensity
 from .._modules import PlainModule
 from .._statespace.model import Inputs, StateSpaceModel
+from .._statespace.varying import listed_steps
 from .ability import Ability, NoDensity, NotOffered
 from .laws import NO_REGIMES, AbstractLaws
 from .report import Report
@@ -52,6 +53,11 @@ class AbstractModel(PlainModule):
     def source(self) -> StateSpaceModel | None:
         """The state-space model that it was learned from, where it is kept."""
         return None
+
+    @property
+    def num_listed(self) -> int | None:
+        """For how many transitions it has matrices; None if there is no list of them."""
+        return None if self.source is None else listed_steps(self.source.log_transition)
 
     @property
     def tol(self) -> float:

@@ -19,7 +19,7 @@ from .model import AbstractModel
 from .notices import unresolved_state
 from .registry import as_model, require
 from .run import ResolutionWarning
-from .series import as_observation, is_partly, sub_steps
+from .series import as_observation, is_partly, refuse_beyond_list, sub_steps
 from .times import as_days
 from .trace import Law, held_to
 
@@ -110,6 +110,7 @@ def _moved(
 ) -> tuple[FilterState, Int[Array, ""]]:
     """One transition, and its code."""
     step = state.step + 1
+    refuse_beyond_list(model.num_listed, step)
     law, moved = model.predict(state.law, step, _row_of(model, row, inputs, "the transition"))
     code, error = _first_bad(state.code, moved.code), state.error + moved.error
     return FilterState(law, state.log_likelihood, step, code, error, row), moved.code

@@ -11,7 +11,7 @@ from .. import _results
 from .._checks import Numbers, is_concrete, is_traced
 from .._frames.labels import Labels
 from .._frames.table import Frame, Times, as_table, labels_of
-from .._statespace.doubtful import as_if_degrees, why_impossible
+from .._statespace.doubtful import as_if_degrees, no_number, why_impossible
 from .._statespace.model import Inputs
 from .ability import Ability
 from .batch import run_batch
@@ -19,9 +19,10 @@ from .laws import with_tails
 from .many import PosteriorBatch, batch_of
 from .model import AbstractModel
 from .notices import heavy_tails, unresolved_batch, unresolved_series
+from .numerics.compiled import remembered
 from .posterior import Posterior
 from .registry import as_model, require
-from .series import Series, are_several, as_series, each_of
+from .series import Series, are_several, as_series, each_of, refuse_beyond_list
 from .times import origin_of
 from .trace import Trace
 
@@ -102,8 +103,14 @@ def series_for(
         require(known, Ability.INPUTS)
     if series.partly:
         require(known, Ability.PARTLY_MISSING)
+    refuse_beyond_list(known.num_listed, series.steps[-1])
     if is_concrete(series.ys) and (question := as_if_degrees(known.source, series.ys)) is not None:
         warnings.warn(question, UserWarning, stacklevel=3)
+    if is_concrete((series.ys, known)):
+        # Asked once: it takes longer than many steps.
+        doubt = remembered(known, no_number, lambda: no_number(known.source, series.ys))
+        if doubt is not None:
+            warnings.warn(doubt, UserWarning, stacklevel=3)
     return series
 
 

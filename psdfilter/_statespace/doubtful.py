@@ -1,14 +1,20 @@
 """Data that a model cannot have made, or hardly: the reason in words."""
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
+from scipy.stats import qmc
 
-from .model import StateSpaceModel
+from .._checks import is_concrete
+from .functions import GaussianObservation, wanted_by
+from .model import StateSpaceModel, log_observation_table
 from .structure import AdditiveGaussian
 
 # Turns to either side beyond which angles in radians are taken for degrees: 25 of them.
 _TURNS = 4
+# States of a box where a sensor is asked whether it gives a number.
+_POINTS = 256
 
 
 def why_impossible(ssm: StateSpaceModel | None, y: Array | np.ndarray) -> str | None:
@@ -33,6 +39,32 @@ def first_impossible(ssm: StateSpaceModel | None, ys: Array | np.ndarray) -> tup
         if cause is not None:
             return k, cause
     return None
+
+
+@eqx.filter_jit
+def _seen_at(ssm: StateSpaceModel, x: Array, y: Array) -> Array:
+    return log_observation_table(ssm, x, y, None, None)
+
+
+def no_number(ssm: StateSpaceModel | None, ys: Array | np.ndarray) -> str | None:
+    """A question, if the likelihood of the first observation is NaN somewhere in the box."""
+    if ssm is None or ssm.vectorized or ssm.regimes is not None or not is_concrete(ssm.state_box):
+        return None
+    if isinstance(ssm.log_observation, GaussianObservation) or wanted_by(ssm.log_observation):
+        return None
+    seen = np.flatnonzero(np.isfinite(np.asarray(ys)).all(axis=1))
+    if len(seen) == 0:
+        return None
+    y, box = np.asarray(ys)[seen[0]], ssm.state_box
+    shares = qmc.Halton(ssm.dim, scramble=False).random(_POINTS)[1:]
+    x = np.asarray(box.lower) + shares * np.asarray(box.upper - box.lower)
+    bad = np.isnan(np.asarray(_seen_at(ssm, jnp.asarray(x), jnp.asarray(y))))
+    if not bad.any():
+        return None
+    return (
+        f"log_observation is NaN at x = {x[int(np.argmax(bad))]} for y = {y}, which counts as a "
+        "likelihood of zero: return -jnp.inf there if that is meant"
+    )
 
 
 def as_if_degrees(ssm: StateSpaceModel | None, ys: Array | np.ndarray) -> str | None:

@@ -207,6 +207,11 @@ def _state_box(parts: tuple[StateSpaceModel, ...]) -> Box:
     boxed = [ssm.state_box for ssm in parts if is_boxed(ssm)]
     if not boxed:
         return _hull([ssm.state_box for ssm in parts])
+    if boxed[0].periodic and len(boxed) < len(parts):
+        raise ValueError(
+            "models must all live on a circle, or none of them: one has a periodic state_box and "
+            "another has no state_box; give all regimes the same"
+        )
     for box in boxed[1:]:
         ends = (box.lower, box.upper, boxed[0].lower, boxed[0].upper)
         same = not is_concrete(ends) or (

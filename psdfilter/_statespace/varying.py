@@ -24,7 +24,10 @@ from .noise import Noise
 
 
 class Listed(AbstractFunction):
-    """The t-th of a list of arrays, t = 1, 2, ...; the last of them from then on."""
+    """The t-th of a list of arrays, t = 1, 2, ...
+
+    Looks ahead of the data may take the last of them from then on; drivers refuse longer series.
+    """
 
     arrays: Float[Array, "t ..."]
 
@@ -172,6 +175,24 @@ class NoisySampler(NoisyTransition):
         """One draw."""
         mean, noise = self.parts(u, t, inputs)
         return mean + noise.draw(key)
+
+
+def refuse_unequal(**functions: AbstractFunction) -> None:
+    """Lists of matrices must be of one length."""
+    lengths = {name: len(fn.arrays) for name, fn in functions.items() if isinstance(fn, Listed)}
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{num} of {name}" for name, num in lengths.items())
+        raise ValueError(f"{' and '.join(lengths)} must hold one matrix for each step, got {told}")
+
+
+def listed_steps(transition: AbstractFunction | VaryingLinear) -> int | None:
+    """For how many steps a transition has matrices; None if it has no list of them."""
+    parts: tuple[AbstractFunction, ...] = ()
+    if isinstance(transition, VaryingTransition | VaryingLinear):
+        parts = (transition.F, transition.b, transition.Q)
+    elif isinstance(transition, NoisyTransition):
+        parts = (transition.Q,)
+    return min((len(fn.arrays) for fn in parts if isinstance(fn, Listed)), default=None)
 
 
 def wanted(form: VaryingLinear) -> frozenset[str]:

@@ -18,6 +18,7 @@ from .varying import (
     VaryingSampler,
     VaryingTransition,
     as_varying,
+    refuse_unequal,
     wanted,
 )
 
@@ -49,6 +50,7 @@ def varying_linear(parts: VaryingParts, observation_box: BoxLike | None) -> Stat
     F = as_varying("F", parts.F, (dim, dim))
     Q = as_varying("Q", parts.Q, (dim, dim))
     b = as_varying("b", jnp.zeros(dim) if parts.b is None else parts.b, (dim,))
+    refuse_unequal(F=F, b=b, Q=Q)
     form = VaryingLinear(
         F, b, Q, sensor.matrix, sensor.shift, sensor.noise.matrix(), mean, start.matrix()
     )

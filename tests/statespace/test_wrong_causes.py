@@ -143,3 +143,42 @@ def test_masked_observations_are_missing_ones():
 def test_axes_that_wrap_and_linear_transitions_contradict_each_other():
     with pytest.raises(ValueError, match="no axes that wrap for linear_gaussian"):
         psd.linear_gaussian(0.9, 0.2, 1.0, 0.3, 0.0, 1.0, state_box=psd.Box(-3.0, 3.0, periodic=0))
+
+
+def test_lists_of_matrices_end_where_they_end():
+    listed = np.array([0.9, 0.5, 0.2])[:, None, None]
+    given = {"H": [[1.0]], "R": 0.5, "m0": [1.0], "P0": [2.0]}
+    with pytest.raises(ValueError, match="3 of F, 5 of Q"):
+        _ = psd.linear_gaussian(F=listed, Q=np.ones((5, 1, 1)), **given)
+    model = psd.learn(psd.linear_gaussian(F=listed, Q=[[0.1]], **given))
+    with pytest.raises(ValueError, match="each of 3 transitions, and transition 6"):
+        _ = psd.run_filter(model, np.ones(6))
+    post = psd.run_filter(model, np.ones(3))
+    with pytest.raises(ValueError, match="each of 3 transitions, and transition 5"):
+        _ = psd.forecast(model, post, 2)
+    state = psd.init(model)
+    for _ in range(3):
+        state = psd.predict(model, state)
+    with pytest.raises(ValueError, match="transition 4 is asked for"):
+        _ = psd.predict(model, state)
+
+
+def test_regimes_on_a_circle_and_on_a_line():
+    box = psd.Box(-np.pi, np.pi, periodic=0)
+    circle = psd.additive_gaussian(
+        lambda u: u, lambda x: x, 0.1, 0.1, 0.0, 0.1, state_box=box, wrap=[True]
+    )
+    line = psd.linear_gaussian(0.9, 0.1, 1.0, 0.2, 2.0, 0.5)
+    with pytest.raises(ValueError, match="circle"):
+        _ = psd.switching([circle, line], [[0.5, 0.5], [0.5, 0.5]])
+
+
+def test_likelihoods_that_are_no_numbers_are_named():
+    ssm = psd.additive_gaussian(
+        lambda u: u, None, 0.1, None, 0.0, 0.5,
+        log_observation=lambda x, y: -0.5 * (y[0] - jnp.sqrt(x[0])) ** 2,
+    )  # fmt: skip
+    model = psd.learn(ssm, 1e-2)
+    for ys in ([0.1, 0.2], [np.nan, 0.3]):
+        with pytest.warns(UserWarning, match="log_observation is NaN at x = .*-jnp.inf"):
+            _ = psd.run_filter(model, ys)

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from ..._gaussian.conditioning import symmetric
 from ..._gaussian.linalg import psd_root
 from ..._statespace.model import Inputs, StateSpaceModel
-from ..._statespace.varying import VaryingLinear
+from ..._statespace.varying import VaryingLinear, listed_steps
 from ..ability import Ability
 from ..gaussian.bank import Bank, Layout, bank_moments
 from ..gaussian.frozen import FrozenGaussian
@@ -53,6 +53,11 @@ class VaryingModel(AbstractBankModel):
     def num_observed(self) -> int:
         """Coordinates of an observation."""
         return self.form.H.shape[0]
+
+    @property
+    def num_listed(self) -> int | None:
+        """As many as there are matrices in a list."""
+        return listed_steps(self.form)
 
     @property
     def abilities(self) -> frozenset[Ability]:
