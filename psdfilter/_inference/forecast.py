@@ -107,7 +107,7 @@ def forecast(
         require(known, Ability.INPUTS)
     # The posterior's own model: data may have sized the one that was learned.
     own, at = post.model, post.series.steps[-1] + 1 + jnp.arange(num)
-    refuse_beyond_list(known.num_listed, post.series.steps[-1] + num)
+    refuse_beyond_list(known.num_listed, post.series.steps, num)
     rows = _rows_ahead(post, num, as_rows(bare_inputs(inputs, None), num), times)
     labels = None if post.labels is None else post.labels.ahead(num)
     if num == 0:

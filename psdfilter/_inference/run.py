@@ -103,7 +103,7 @@ def series_for(
         require(known, Ability.INPUTS)
     if series.partly:
         require(known, Ability.PARTLY_MISSING)
-    refuse_beyond_list(known.num_listed, series.steps[-1])
+    refuse_beyond_list(known.num_listed, series.steps)
     if is_concrete(series.ys) and (question := as_if_degrees(known.source, series.ys)) is not None:
         warnings.warn(question, UserWarning, stacklevel=3)
     if is_concrete((series.ys, known)):

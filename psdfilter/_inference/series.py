@@ -349,11 +349,14 @@ def pad_series(series: Series, extra: int) -> Series:
     )
 
 
-def refuse_beyond_list(num: int | None, last: Array | np.ndarray | int) -> None:
-    """Matrices that are given one for each of `num` steps must be there for all up to `last`."""
-    if num is not None and is_concrete(last) and int(last) > num:
+def refuse_beyond_list(num: int | None, steps: Array | np.ndarray, more: int = 0) -> None:
+    """Matrices that are given one for each of `num` steps must be there for all of these steps."""
+    if num is None or not is_concrete(steps):
+        return
+    last = int(np.max(np.asarray(steps))) + more
+    if last > num:
         raise ValueError(
-            f"F, Q or b holds one matrix for each of {num} transitions, and transition {int(last)} "
+            f"F, Q or b holds one matrix for each of {num} transitions, and transition {last} "
             "is asked for: give one for every transition, those over gaps and of a forecast "
             "included, or a function of t"
         )
