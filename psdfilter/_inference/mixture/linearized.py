@@ -210,7 +210,7 @@ def _move_hops(
         Q, f = functions.spread(noises.Q, step, row), functions.moving(step, row)
         moved = move(mixture, f, Q, effort)
         slope = expand(f, moments(mixture)[0], carried.root).slope
-        carried = transitioned(carried, slope, moments(moved.mixture)[1])
+        carried = transitioned(carried, slope, moments(moved.mixture))
         return moved.mixture, increased(carried, moved.error + moved.loss)
 
     start = law
@@ -276,7 +276,7 @@ def _move_banks(
 ) -> Bank:
     def one(xs: tuple[Bank, Array, Array, Inputs]) -> Bank:
         mixture = as_mixture(xs[0])
-        law = mixture, no_error(moments(mixture)[1])
+        law = mixture, no_error(moments(mixture))
         return as_bank(_move_hops(law, noises, xs[1:], functions, effort, series.regular)[0])
 
     return jax.lax.map(one, (before, series.steps, series.hops, series.rows))

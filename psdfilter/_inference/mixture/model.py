@@ -61,11 +61,13 @@ def run_rows(
     def one(law: Carrying, row: Row):
         (mixture, carried), record = step(law, row)
         mean, covariance = moments(mixture)
-        carried = increased(conditioned(carried, covariance), record.error)
+        unlikely = carried.likelihood_error(mean)
+        carried = increased(conditioned(carried, (mean, covariance)), record.error)
         kept = as_bank(mixture) if keep else None
-        return (mixture, carried), (kept, record._replace(error=carried.size), mean, covariance)
+        error = jnp.maximum(carried.size, unlikely)
+        return (mixture, carried), (kept, record._replace(error=error), mean, covariance)
 
-    start = prior, no_error(moments(prior)[1])
+    start = prior, no_error(moments(prior))
     rows = jnp.asarray(series.ys), series.steps, series.hops, series.rows
     (last, _), (laws, record, mean, covariance) = scan_rows(one, start, rows, series.count)
     return BankRun(as_bank(last), laws, record, mean, covariance)

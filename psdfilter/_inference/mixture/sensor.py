@@ -291,7 +291,7 @@ def _move_hops(law: Carrying, dynamics: Dynamics, hops: Array, regular: bool) ->
     def once(now: Carrying) -> Carrying:
         ahead = moved(now[0], *dynamics)
         slope = dynamics.F @ now[1].root
-        return ahead, transitioned(now[1], slope, moments(ahead)[1])
+        return ahead, transitioned(now[1], slope, moments(ahead))
 
     if not regular:
         return jax.lax.fori_loop(0, hops, lambda _, now: once(now), law)

@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 import psdfilter as psd
 from psdfilter._inference.gaussian.forgetting import conditioned, increased, no_error, transitioned
@@ -29,21 +30,33 @@ def test_a_shift_of_the_prior_is_never_larger_than_what_is_carried():
         shift = size * shift / np.linalg.norm(shift)
         one = list(kalman(F, Q, H, R, np.zeros(2), P, ys))
         other = list(kalman(F, Q, H, R, shift, P, ys))
-        carried = increased(no_error(jnp.asarray(P)), jnp.asarray(size))
+        nowhere = jnp.zeros(2)
+        carried = increased(no_error((nowhere, jnp.asarray(P))), jnp.asarray(size))
         for (before, mean, after), (_, moved, _) in zip(one, other, strict=True):
-            carried = transitioned(carried, jnp.asarray(F) @ carried.root, jnp.asarray(before))
-            carried = conditioned(carried, jnp.asarray(after))
+            ahead = nowhere, jnp.asarray(before)
+            carried = transitioned(carried, jnp.asarray(F) @ carried.root, ahead)
+            carried = conditioned(carried, (nowhere, jnp.asarray(after)))
             true = np.linalg.norm(np.linalg.solve(np.linalg.cholesky(after), moved - mean))
             assert true <= float(carried.size) * (1 + 1e-9)
         assert float(carried.size) < 1e-3 * size
 
 
 def test_errors_add_up_and_stop_at_two():
-    carried = no_error(jnp.eye(3))
+    carried = no_error((jnp.zeros(3), jnp.eye(3)))
     for _ in range(4):
         carried = increased(carried, jnp.asarray(0.1))
     assert float(carried.size) == pytest.approx(0.2)
     assert float(increased(carried, jnp.asarray(50.0)).size) == 2.0
+
+
+@pytest.mark.parametrize("y", [0.1, 2.0, 6.0])
+def test_likelihoods_of_the_unexpected_are_off_by_more(y):
+    """A mean that is off by .01, and an observation at y: log Z against its own formula."""
+    shift, noise = 0.01, 0.05
+    carried = increased(no_error((jnp.zeros(1), jnp.eye(1))), jnp.asarray(shift))
+    off = norm.logpdf(y, shift, np.sqrt(1 + noise)) - norm.logpdf(y, 0.0, np.sqrt(1 + noise))
+    estimate = float(carried.likelihood_error(jnp.array([y / (1 + noise)])))
+    assert estimate == pytest.approx(abs(off), rel=0.1)
 
 
 @pytest.mark.slow
