@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Int
 
 from .. import _results
-from .._checks import Numbers, is_concrete, is_traced
+from .._checks import Numbers, is_concrete, is_traced, is_transformed
 from .._frames.labels import Labels
 from .._frames.table import Frame, Times, as_table, labels_of
 from .._statespace.doubtful import as_if_degrees, no_number, why_impossible
@@ -106,7 +106,7 @@ def series_for(
     refuse_beyond_list(known.num_listed, series.steps)
     if is_concrete(series.ys) and (question := as_if_degrees(known.source, series.ys)) is not None:
         warnings.warn(question, UserWarning, stacklevel=3)
-    if is_concrete((series.ys, known)):
+    if is_concrete(series.ys) and not is_transformed():
         # Asked once: it takes longer than many steps.
         doubt = remembered(known, no_number, lambda: no_number(known.source, series.ys))
         if doubt is not None:

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Array
 from scipy.stats import qmc
 
-from .._checks import is_concrete
+from .._checks import is_traced
 from .functions import GaussianObservation, wanted_by
 from .model import StateSpaceModel, log_observation_table
 from .structure import AdditiveGaussian
@@ -48,7 +48,7 @@ def _seen_at(ssm: StateSpaceModel, x: Array, y: Array) -> Array:
 
 def no_number(ssm: StateSpaceModel | None, ys: Array | np.ndarray) -> str | None:
     """A question, if the likelihood of the first observation is NaN somewhere in the box."""
-    if ssm is None or ssm.vectorized or ssm.regimes is not None or not is_concrete(ssm.state_box):
+    if ssm is None or is_traced(ssm) or ssm.vectorized or ssm.regimes is not None:
         return None
     if isinstance(ssm.log_observation, GaussianObservation) or wanted_by(ssm.log_observation):
         return None
