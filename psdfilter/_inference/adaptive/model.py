@@ -172,6 +172,7 @@ class AdaptiveModel(AbstractAdaptive):
         for _ in range(walls.TIMES):
             found = walls.beyond(model._values, model.ssm, out.every_law(), self._target)
             if found is None:
+                out = out if model is self else model._compared(series, out)
                 return Settled(model, series, model._trace(series, out, keep))
             model = walls.widened(model, lambda m: m.ssm.state_box, found.box)
             out = model._filter(series)
@@ -185,14 +186,25 @@ class AdaptiveModel(AbstractAdaptive):
         steps = np.asarray(series.steps), np.asarray(series.hops)
         return run(self.ssm, self.plan, np.asarray(series.ys), *steps, series.rows)
 
+    def _compared(self, series: Series, out: AdaptiveTrace) -> AdaptiveTrace:
+        """With what other walls change as errors: tails of tails may be too short within both."""
+        other = walls.widened(self, lambda m: m.ssm.state_box, walls.roomier(self.ssm.state_box))
+        with np.errstate(invalid="ignore"):
+            change = np.nan_to_num(np.abs(out.log_masses - other._filter(series).log_masses))
+        return self._with_errors(out, np.fmax(out.errors, change))
+
+    def _with_errors(self, out: AdaptiveTrace, errors: np.ndarray) -> AdaptiveTrace:
+        codes = np.asarray(held_to(jnp.asarray(out.codes), jnp.asarray(errors), self.tol))
+        return out._replace(errors=errors, codes=codes)
+
     def _confined(self, out: AdaptiveTrace) -> AdaptiveTrace:
         """With what is beyond walls that nobody gave as errors, of all rows that follow too."""
         found = walls.beyond(self._values, self.ssm, out.laws, self._target)
         if found is None:
             return out
-        errors = np.minimum(out.errors + 2 * np.maximum.accumulate(found.shares), 2.0)
-        codes = np.asarray(held_to(jnp.asarray(out.codes), jnp.asarray(errors), self.tol))
-        return out._replace(errors=errors, codes=codes)
+        return self._with_errors(
+            out, np.minimum(out.errors + 2 * np.maximum.accumulate(found.shares), 2.0)
+        )
 
     def _trace(self, series: Series, out: AdaptiveTrace, keep: bool) -> Trace:
         ys = np.asarray(series.ys)

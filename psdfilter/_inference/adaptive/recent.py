@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from ... import _results
+from ..._density.box import Box
 from . import robust, walls
 from .backtrack import DEPTH
 from .hosted import Outcome, Series, Step
@@ -179,16 +180,37 @@ def _change(kit: Kit, recent: Recent, rows: Kept, mended: float) -> Change:
 def _one_more(kit: Kit, kept: Kept, step: Step, scans: bool) -> Kept:
     """One more row, within walls that hold it if nobody gave any."""
     held = walls.holding(kit.ssm, [kept.start, *(one.law for one in kept.outcomes)])
-    kit = kit if held is kit.ssm else kit._replace(ssm=held, frame=frame_of(held))
-    rows = _row_more(kit, kept, step, scans)
+    kit = kit if held is kit.ssm else _within(kit, held.state_box)
+    rows, first = _row_more(kit, kept, step, scans), kit
     for _ in range(walls.TIMES):
         found = walls.beyond(kit.values, kit.ssm, (rows.law,), kit.target)
         if found is None:
-            return rows
-        ssm = walls.widened(kit.ssm, lambda s: s.state_box, found.box)
-        kit = kit._replace(ssm=ssm, frame=frame_of(ssm))
-        rows = _row_more(kit, kept, step, scans)
-    return rows
+            break
+        kit = _within(kit, found.box)
+        # Rows before may have lost what this one rests on to the walls that they were made within.
+        rows = _anew(kit, kept, step, scans)
+    if kit is first:
+        return rows
+    other = _anew(_within(kit, walls.roomier(kit.ssm.state_box)), kept, step, scans)
+    # What other walls change: tails of tails may be too short within both.
+    last, change = rows.outcomes[-1], rows.outcomes[-1].log_mass - other.outcomes[-1].log_mass
+    sampling = last.law.sampling + float(np.nan_to_num(abs(change)))
+    doubtful = last.with_law(last.law._replace(sampling=sampling))
+    return rows._replace(outcomes=(*rows.outcomes[:-1], doubtful))
+
+
+def _within(kit: Kit, box: Box) -> Kit:
+    """The same with other walls."""
+    ssm = walls.widened(kit.ssm, lambda s: s.state_box, box)
+    return kit._replace(ssm=ssm, frame=frame_of(ssm))
+
+
+def _anew(kit: Kit, kept: Kept, step: Step, scans: bool) -> Kept:
+    """All rows that are kept, and one more."""
+    start, every = kept.start, (*kept.steps, step)
+    if start.source is None:
+        start = robust.start(kit.values, kit.frame, kit.target)
+    return _passed(kit, _whole(every, scans), Kept(start, (), every, Pace(), kept.fine))
 
 
 def _row_more(kit: Kit, kept: Kept, step: Step, scans: bool) -> Kept:

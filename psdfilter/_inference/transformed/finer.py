@@ -5,7 +5,6 @@ on transitions that are shorter by some factor; what changes tells the error of 
 extrapolation after Richardson.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -52,9 +51,7 @@ def divided(series: Series, parts: int) -> Series:
     return Series(series.ys, at, jnp.asarray(hops), rows, False, series.partly)
 
 
-def refine(
-    run: Callable[[Series], tuple[Trace, AbstractLaws, AbstractModel]], series: Series, tol: float
-) -> Ran:
+def refine(inner: AbstractModel, series: Series, tol: float) -> Ran:
     """The filter on transitions so short that halving them changes less than the tolerance.
 
     Returns:
@@ -62,27 +59,34 @@ def refine(
         estimated to do, and its codes say where they miss the tolerance.
     """
 
-    def ran(parts: int) -> Ran:
+    def ran(parts: int, model: AbstractModel) -> Ran:
         one = divided(series, parts) if parts > 1 else series
-        return Ran(one, *run(one), parts)
+        done = model.settle(one, True)
+        return Ran(one, done.trace, done.model.filtered(one, done.trace), done.model, parts)
 
-    last, order, errors = ran(1), _ORDERS[0], np.zeros(series.num)
+    last, order, errors = ran(1, inner), _ORDERS[0], np.zeros(series.num)
+    # Walls that the first filter has moved stay where they are; another engine is asked anew.
+    inner = last.model if last.model.engine == inner.engine else inner
     if last.trace.errors is None or not np.all(np.asarray(last.trace.errors) <= tol):
         # Of fixed sizes, or missed as it is: shorter transitions would be resolved even less. They
         # tell the error all the same, twice the change at first order.
-        return last._replace(trace=_with_errors(last.trace, 2 * distances(last, ran(2)), tol))
+        return last._replace(
+            trace=_with_errors(last.trace, 2 * distances(last, ran(2, inner)), tol)
+        )
     longest = max(1, int(np.max(np.asarray(series.hops), initial=1)))
     gaps: list[tuple[int, float, int]] = []  # parts, distance, parts
     factor = 2
     for _ in range(_RUNS - 1):
-        new = ran(factor * last.parts)
+        new = ran(factor * last.parts, inner)
         steps = distances(last, new)
         gaps.append((last.parts, float(np.max(steps)), new.parts))
         if len(gaps) > 1:
             order = _order(*gaps[-2:])
         # What is left: the change is C (n^-p - m^-p), and C m^-p of it remains.
-        errors = steps / ((new.parts / last.parts) ** order - 1)
-        worst, last = float(np.max(errors)), new
+        left = (new.parts / last.parts) ** order - 1
+        worst = float(np.max(steps)) / left
+        # Likelihoods of outliers converge later than laws do: they are told, and not waited for.
+        errors, last = np.fmax(steps, _changes(last, new)) / left, new
         if not worst > _SHARE * tol:
             break
         # The next one by the best order: if that is not reached there is another one.
@@ -120,6 +124,13 @@ def distances(coarse: Ran, fine: Ran) -> np.ndarray:
         # Draws of an atom have no density; it is the same for both.
         out[t] = np.mean(np.abs(ratios[np.isfinite(q)])) if np.isfinite(q).any() else 0.0
     return out
+
+
+def _changes(coarse: Ran, fine: Ran) -> np.ndarray:
+    """|log Z - log Z'| of every row."""
+    each = (np.asarray(ran.trace.log_likelihoods) for ran in (coarse, fine))
+    with np.errstate(invalid="ignore"):
+        return np.nan_to_num(np.abs(np.subtract(*each)))
 
 
 def _with_errors(trace: Trace, more: np.ndarray, tol: float) -> Trace:

@@ -162,11 +162,7 @@ class TransformedModel(AbstractModel):
             model = self if ran.model is self.inner else self._with(ran.model)
             return Settled(model, series, model._reported(series, ran.trace, keep))
 
-        def run(one: Series) -> tuple[Trace, AbstractLaws, AbstractModel]:
-            ran = self.inner.settle(one, True)
-            return ran.trace, ran.model.filtered(one, ran.trace), ran.model
-
-        done = refine(run, series, self.tol)
+        done = refine(self.inner, series, self.tol)
         ssm = replace(self.ssm, step=self.ssm.step / done.parts)
         model = TransformedModel(inner=done.model, ssm=ssm, report=done.model.report)
         return Settled(model, done.series, model._reported(done.series, done.trace, keep))

@@ -5,6 +5,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 from scipy.stats import norm
+from scipy.stats import t as t_law
 
 import psdfilter as psd
 
@@ -108,3 +109,27 @@ def test_the_plane():
         np.testing.assert_allclose(post.mean[:, k], each[k][0], atol=1e-2)
         np.testing.assert_allclose(post.covariance[:, k, k], each[k][1], rtol=2e-2)
     np.testing.assert_allclose(post.log_likelihoods, each[0][2] + each[1][2], atol=1e-2)
+
+
+@pytest.mark.long
+def test_a_second_mode_far_beyond_the_walls():
+    """A heavy-tailed sensor leaves one in ten thousand far away, where the next row finds it."""
+    ssm = psd.StateSpaceModel.from_distributions(
+        dist.Normal(0.0, 1.0),
+        lambda u: dist.Normal(0.6 * u, jnp.sqrt(0.2 + 0.5 * u * u)),
+        lambda x: dist.StudentT(3.0, x, 0.4),
+    )
+    ys = [np.nan] * 4 + [500.0, 480.0]
+    far = 0.05 * np.sinh(np.linspace(-13.0, 13.0, 2501))
+    x = np.unique(np.concatenate([far, np.linspace(470.0, 510.0, 801)]))
+    weights = np.gradient(x)
+    kernel = norm.pdf(x[None, :], 0.6 * x[:, None], np.sqrt(0.2 + 0.5 * x**2)[:, None])
+    mass = weights * norm.pdf(x)
+    for y in ys:
+        mass = weights * (mass @ kernel)
+        mass = mass if np.isnan(y) else mass * t_law.pdf(y, 3.0, x, 0.4)
+        log_z = np.log(mass.sum())
+        mass = mass / mass.sum()
+    post = psd.run_filter(psd.learn(ssm, 1e-3), ys)
+    assert float(post.log_likelihoods[-1]) == pytest.approx(log_z, abs=5e-3)
+    assert float(post.mean[-1, 0]) == pytest.approx(mass @ x, rel=1e-4)
