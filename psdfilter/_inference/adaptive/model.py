@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from ... import _results
 from ..._checks import Numbers
 from ..._density.psd import AbstractDensity
 from ..._statespace.functions import requires
@@ -174,8 +175,12 @@ class AdaptiveModel(AbstractAdaptive):
             if found is None:
                 out = out if model is self else model._compared(series, out)
                 return Settled(model, series, model._trace(series, out, keep))
-            model = walls.widened(model, lambda m: m.ssm.state_box, found.box)
-            out = model._filter(series)
+            other = walls.widened(model, lambda m: m.ssm.state_box, found.box)
+            moved = other._filter(series)
+            if np.any((moved.codes == _results.NO_MASS) & (out.codes != _results.NO_MASS)):
+                # Far out some transitions are no densities any more.
+                break
+            model, out = other, moved
         return Settled(model, series, model._trace(series, model._confined(out), keep))
 
     def run(self, series: Series, keep: bool) -> Trace:

@@ -73,8 +73,13 @@ class Beyond(NamedTuple):
 
 
 def are_ours(ssm: StateSpaceModel) -> bool:
-    """Whether the box was simulated: additive noise on a line needs none."""
-    return not ssm.boxed and ssm.structure is None
+    """Whether the box was simulated: additive noise on a line needs none.
+
+    Steps of a diffusion are no densities any more where its noise vanishes, at the end of a
+    support, which coordinates without walls have infinitely far away: there the box stays.
+    """
+    vanishes = ssm.reach_box is not None and bool(keywords_of(ssm.log_transition))
+    return not ssm.boxed and ssm.structure is None and not vanishes
 
 
 def widened(model: M, where: Callable[[M], Box], box: Box) -> M:

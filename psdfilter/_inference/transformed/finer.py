@@ -64,7 +64,7 @@ def refine(inner: AbstractModel, series: Series, tol: float) -> Ran:
         done = model.settle(one, True)
         return Ran(one, done.trace, done.model.filtered(one, done.trace), done.model, parts)
 
-    last, order, errors = ran(1, inner), _ORDERS[0], np.zeros(series.num)
+    last, errors = ran(1, inner), np.zeros(series.num)
     # Walls that the first filter has moved stay where they are; another engine is asked anew.
     inner = last.model if last.model.engine == inner.engine else inner
     if last.trace.errors is None or not np.all(np.asarray(last.trace.errors) <= tol):
@@ -75,18 +75,19 @@ def refine(inner: AbstractModel, series: Series, tol: float) -> Ran:
         )
     longest = max(1, int(np.max(np.asarray(series.hops), initial=1)))
     gaps: list[tuple[int, float, int]] = []  # parts, distance, parts
+    shifts: list[tuple[int, float, int]] = []  # the same of log Z
     factor = 2
     for _ in range(_RUNS - 1):
         new = ran(factor * last.parts, inner)
-        steps = distances(last, new)
+        steps, moved = distances(last, new), _changes(last, new)
         gaps.append((last.parts, float(np.max(steps)), new.parts))
-        if len(gaps) > 1:
-            order = _order(*gaps[-2:])
+        shifts.append((last.parts, float(np.max(moved)), new.parts))
         # What is left: the change is C (n^-p - m^-p), and C m^-p of it remains.
-        left = (new.parts / last.parts) ** order - 1
-        worst = float(np.max(steps)) / left
+        ratio = new.parts / last.parts
+        steps = steps / (ratio ** _order(gaps) - 1)
         # Likelihoods of outliers converge later than laws do: they are told, and not waited for.
-        errors, last = np.fmax(steps, _changes(last, new)) / left, new
+        errors = np.fmax(steps, moved / (ratio ** _order(shifts) - 1))
+        worst, last = float(np.max(steps)), new
         if not worst > _SHARE * tol:
             break
         # The next one by the best order: if that is not reached there is another one.
@@ -96,8 +97,11 @@ def refine(inner: AbstractModel, series: Series, tol: float) -> Ran:
     return last._replace(trace=_with_errors(last.trace, errors, tol))
 
 
-def _order(before: tuple[int, float, int], now: tuple[int, float, int]) -> float:
-    """p of two changes C (n^-p - m^-p), between the orders that are believed in."""
+def _order(changes: list[tuple[int, float, int]]) -> float:
+    """p of the last two changes C (n^-p - m^-p), between the orders that are believed in."""
+    if len(changes) < 2:
+        return _ORDERS[0]
+    before, now = changes[-2:]
 
     def expected(p: float) -> float:
         return (now[0] ** -p - now[2] ** -p) / (before[0] ** -p - before[2] ** -p)
