@@ -248,15 +248,16 @@ class AdaptiveModel(AbstractAdaptive):
         return self._laws(tuple(laws))
 
     def _advanced(self, law: Law, times: list[tuple[int, Inputs]]) -> list[Law]:
-        ssm, target = self.ssm, self._target
-        laws = forecast(self._values, known_frame(ssm), law, times, target)
-        found = walls.beyond(self._values, ssm, laws, target)
-        for _ in range(walls.TIMES):
-            if found is None:
-                return laws
-            ssm = walls.widened(ssm, lambda s: s.state_box, found.box)
-            laws = forecast(self._values, known_frame(ssm), law, times, target)
-            found = walls.beyond(self._values, ssm, laws, target)
+        values, target = self._values, self._target
+
+        def made(ssm: StateSpaceModel) -> tuple[StateSpaceModel, list[Law]]:
+            return ssm, forecast(values, known_frame(ssm), law, times, target)
+
+        (_, laws), found = walls.moved_out(
+            made(self.ssm),
+            lambda pair: walls.beyond(values, *pair, target),
+            lambda pair, found: made(walls.widened(pair[0], lambda s: s.state_box, found.box)),
+        )
         if found is None:
             return laws
         shares = np.maximum.accumulate(found.shares)

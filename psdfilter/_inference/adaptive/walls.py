@@ -58,6 +58,8 @@ class LawSeen(Protocol):
 
 
 M = TypeVar("M", bound=eqx.Module)
+R = TypeVar("R")
+B = TypeVar("B")
 
 
 class Beyond(NamedTuple):
@@ -85,6 +87,19 @@ def are_ours(ssm: StateSpaceModel) -> bool:
 def widened(model: M, where: Callable[[M], Box], box: Box) -> M:
     """The same with other walls; `where` finds its box."""
     return eqx.tree_at(where, model, box)
+
+
+def moved_out(
+    made: R, missing: Callable[[R], B | None], again: Callable[[R, B], R]
+) -> tuple[R, B | None]:
+    """What was made, made again within walls that hold it; and what is missing even then."""
+    found = missing(made)
+    for _ in range(TIMES):
+        if found is None:
+            break
+        made = again(made, found)
+        found = missing(made)
+    return made, found
 
 
 def roomier(box: Box) -> Box:

@@ -25,7 +25,7 @@ from ..base import AbstractAdaptive, refuse_tracing
 from ..drawing import generator
 from ..hosted import Step
 from ..plan import FINER
-from ..walls import TIMES, are_ours, widened
+from ..walls import TIMES, are_ours, moved_out, widened
 from . import answers
 from .chain import AbstractLink, Chain, Laws, Link, Row, started
 from .density import PlaneDensity
@@ -35,7 +35,7 @@ from .laws import PlaneLaws
 from .passes import Kit, Past, go_on
 from .smooth import draw_paths, forecast, smoothed
 from .values import PlaneValues
-from .walls import wider, with_box
+from .walls import Found, wider, with_box
 
 
 class _Pass(NamedTuple):
@@ -136,14 +136,17 @@ class PlaneModel(AbstractAdaptive):
         """The filter of a series, within walls that hold it if nobody gave any."""
         if self.sized(series) is not self or not are_ours(self.ssm):
             return super().settle(series, keep)
-        model, trace = self, self.run(series, True)
-        found = wider(model._values, trace.laws.every_law(), self._target)
-        for _ in range(TIMES):
-            if found is None:
-                break
-            model = widened(model, lambda m: m.ssm.state_box, found[0])
-            trace = model.run(series, True)
-            found = wider(model._values, trace.laws.every_law(), self._target)
+
+        def again(_: tuple[PlaneModel, Trace], found: Found) -> tuple[PlaneModel, Trace]:
+            model = widened(self, lambda m: m.ssm.state_box, found[0])
+            return model, model.run(series, True)
+
+        first: tuple[PlaneModel, Trace] = self, self.run(series, True)
+        (model, trace), found = moved_out(
+            first,
+            lambda made: wider(made[0]._values, made[1].laws.every_law(), self._target),
+            again,
+        )
         if found is not None:
             errors = jnp.minimum(trace.errors + 2 * np.max(found[1]), 2.0)
             trace = trace._replace(errors=errors, codes=held_to(trace.codes, errors, self.tol))
@@ -246,15 +249,19 @@ class PlaneModel(AbstractAdaptive):
         return Ahead(mean, covariance, PlaneLaws(self.ssm, laws), kept, codes)
 
     def _advanced(self, law: Law, times: list[tuple[int, Inputs]]) -> list[Law]:
-        values = self._values
-        laws = forecast(values, law, times, self._target)
-        for _ in range(TIMES):
-            found = wider(values, laws, self._target)
-            if found is None:
-                break
-            values = with_box(values, found[0])
-            laws = forecast(values, law, times, self._target)
-        return laws
+
+        def made(values: PlaneValues) -> tuple[PlaneValues, list[Law]]:
+            return values, forecast(values, law, times, self._target)
+
+        (_, laws), found = moved_out(
+            made(self._values),
+            lambda pair: wider(*pair, self._target),
+            lambda pair, found: made(with_box(pair[0], found[0])),
+        )
+        if found is None:
+            return laws
+        worst = 2 * float(np.max(found[1]))
+        return [one._replace(lost=min(one.lost + worst, 2.0)) for one in laws]
 
     def observed(
         self, laws: AbstractLaws, steps: Int[Array, " t"], rows: Inputs

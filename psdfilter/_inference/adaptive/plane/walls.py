@@ -23,7 +23,11 @@ _STATES = 17
 _HIGHEST = 600.0
 
 
-def wider(values: PlaneValues, laws: Iterable[Law], target: float) -> tuple[Box, np.ndarray] | None:
+# A box that holds more, and what laws have beyond the one they were made in.
+Found = tuple[Box, np.ndarray]
+
+
+def wider(values: PlaneValues, laws: Iterable[Law], target: float) -> Found | None:
     """A box twice as wide on the sides where laws have more than nothing, and what they have."""
     ssm = values.ssm
     if not are_ours(ssm):
