@@ -137,15 +137,13 @@ class PlaneModel(AbstractAdaptive):
         if self.sized(series) is not self or not are_ours(self.ssm):
             return super().settle(series, keep)
 
-        def again(_: tuple[PlaneModel, Trace], found: Found) -> tuple[PlaneModel, Trace]:
-            model = widened(self, lambda m: m.ssm.state_box, found[0])
+        def made(model: PlaneModel) -> tuple[PlaneModel, Trace]:
             return model, model.run(series, True)
 
-        first: tuple[PlaneModel, Trace] = self, self.run(series, True)
         (model, trace), found = moved_out(
-            first,
-            lambda made: wider(made[0]._values, made[1].laws.every_law(), self._target),
-            again,
+            made(self),
+            lambda pair: wider(pair[0]._values, pair[1].laws.every_law(), self._target),
+            lambda pair, found: made(widened(pair[0], lambda m: m.ssm.state_box, found[0])),
         )
         if found is not None:
             errors = jnp.minimum(trace.errors + 2 * np.max(found[1]), 2.0)
