@@ -35,7 +35,7 @@ from .laws import PlaneLaws
 from .passes import Kit, Past, go_on
 from .smooth import draw_paths, forecast, smoothed
 from .values import PlaneValues
-from .walls import Found, wider, with_box
+from .walls import wider, with_box
 
 
 class _Pass(NamedTuple):
